@@ -1,0 +1,186 @@
+"""The command `touchstone`: a door for people. Each command is short; what it does lives elsewhere.
+
+Exit status: 0 scored; 2 a mistake in the command; 3 the submission is rejected; 4 some runs have no
+score; 5 infrastructure (nothing is held against the submission; run the command again); 130
+interrupted (the same command goes on).
+"""
+
+import sys
+from enum import IntEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+
+import typer
+
+from harness.task import REPOSITORY, HeldOut, Profile, Task, TaskError
+
+if TYPE_CHECKING:
+    from harness.intake.submission import Accepted
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Train, score and rank submitted reinforcement-learning algorithms.",
+)
+
+
+class ExitStatus(IntEnum):
+    """What the exit status says."""
+
+    SCORED = 0
+    USAGE = 2
+    REJECTED = 3
+    UNSCORED_RUNS = 4
+    INFRASTRUCTURE = 5
+    INTERRUPTED = 130
+
+
+TaskName = Annotated[str, typer.Argument(help="A directory under tasks/.")]
+Submission = Annotated[Path, typer.Argument(help="A region file or a unified diff.")]
+ProfileName = Annotated[str, typer.Option("--profile", help="full, quick, smoke.")]
+StoreRoot = Annotated[
+    Path, typer.Option("--store", envvar="TOUCHSTONE_STORE", help="Where records and the key are.")
+]
+BoardRoot = Annotated[
+    Path,
+    typer.Option("--leaderboard", envvar="TOUCHSTONE_LEADERBOARD", help="Where the CSV files go."),
+]
+Held = Annotated[
+    str,
+    typer.Option("--heldout", help="A file of your own, or 0 for visible environments alone."),
+]
+DEFAULT_STORE = REPOSITORY / "runs"
+DEFAULT_BOARD = REPOSITORY / "leaderboard"
+
+
+@app.command("eval")
+def evaluate(
+    task_name: TaskName,
+    submission: Submission,
+    profile_name: ProfileName = "full",
+    name: Annotated[
+        str, typer.Option(help="Of the submission; its file's stem if not given.")
+    ] = "",
+    heldout_option: Held = "",
+    workers: Annotated[int, typer.Option(help="Runs at once; 0: what cores and memory allow.")] = 0,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before long evaluations.")] = False,
+    rerun: Annotated[
+        bool, typer.Option("--rerun", help="Append an attempt to each run without a score.")
+    ] = False,
+    store_root: StoreRoot = DEFAULT_STORE,
+    board_root: BoardRoot = DEFAULT_BOARD,
+) -> None:
+    """Train, score, report, update the leaderboard. The same command again resumes."""
+    task, heldout, kind = _load(task_name, heldout_option)
+    accepted = _accept(task, submission)
+    # Imported here: a refusal above needs none of it, and takes a second less.
+    from harness import evaluate_command
+
+    request = evaluate_command.Request(
+        task=task,
+        profile=_profile(task, profile_name),
+        heldout=heldout,
+        heldout_kind=kind,
+        name=name or submission.stem or "submission",
+        workers=workers or None,
+        yes=yes,
+        rerun=rerun,
+        store_root=store_root,
+        board_root=board_root,
+    )
+    raise SystemExit(evaluate_command.run(request, accepted))
+
+
+@app.command()
+def validate(task_name: TaskName, submission: Submission) -> None:
+    """Say whether a submission would be accepted, and if not, which line breaks which rule."""
+    task, _, _ = _load(task_name, "0")
+    accepted = _accept(task, submission)
+    for note in accepted.notes:
+        print(f"note: {note}")
+    print(f"accepted as a {accepted.form}; source {accepted.sha256}")
+
+
+@app.command()
+def leaderboard(
+    task_name: TaskName,
+    profile_name: ProfileName = "full",
+    heldout_option: Held = "",
+    store_root: StoreRoot = DEFAULT_STORE,
+    board_root: BoardRoot = DEFAULT_BOARD,
+) -> None:
+    """Rebuild a leaderboard from the store and show it."""
+    task, heldout, _ = _load(task_name, heldout_option)
+    from harness import evaluate_command
+
+    evaluate_command.show_leaderboard(
+        task, _profile(task, profile_name), heldout, store_root, board_root
+    )
+
+
+@app.command()
+def report(
+    evaluation: Annotated[Path, typer.Argument(help="An evaluation's directory in the store.")],
+    for_submitter: Annotated[
+        bool, typer.Option("--for-submitter", help="Without anything of held-out runs.")
+    ] = False,
+) -> None:
+    """Write an evaluation's report again."""
+    from pydantic import ValidationError
+
+    from harness.results.publish import write_reports
+    from harness.results.store import Store
+
+    try:
+        stored = Store(evaluation.parent).load(
+            evaluation, lambda line: print(line, file=sys.stderr)
+        )
+    except (OSError, ValidationError) as error:
+        _stop(ExitStatus.USAGE, f"{evaluation} holds no evaluation: {error}")
+    print(write_reports(stored, for_submitter).markdown)
+
+
+def _load(
+    task_name: str, heldout_option: str
+) -> tuple[Task, HeldOut | None, Literal["none", "example", "own"]]:
+    try:
+        task = Task.load(task_name)
+        if heldout_option == "0":
+            return task, None, "none"
+        if heldout_option:
+            return task, task.load_heldout(Path(heldout_option)), "own"
+        return task, task.load_heldout(), "example"
+    except TaskError as error:
+        _stop(ExitStatus.USAGE, str(error))
+
+
+def _profile(task: Task, name: str) -> Profile:
+    try:
+        return task.profile(name)
+    except TaskError as error:
+        _stop(ExitStatus.USAGE, str(error))
+
+
+def _accept(task: Task, path: Path) -> "Accepted":
+    from harness.intake.refusals import Refused
+    from harness.intake.submission import accept
+
+    try:
+        return accept(task, path)
+    except Refused as refused:
+        print(refused, file=sys.stderr)
+        raise SystemExit(ExitStatus.REJECTED) from None
+
+
+def _stop(status: ExitStatus, message: str) -> NoReturn:
+    print(f"touchstone: {message}", file=sys.stderr)
+    raise SystemExit(status)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        _stop(ExitStatus.INTERRUPTED, "interrupted; the same command goes on from here")

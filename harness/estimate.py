@@ -1,0 +1,122 @@
+"""What an evaluation will take on this machine: workers, time, memory, disk; before it begins."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from harness import machine
+from harness.records import Plan
+from harness.training.environment_host import replay_buffer_bytes
+
+LEARNER_BYTES = 700 << 20
+"""A learner beside its replay buffer (measured: about 0.45 GiB), and some room."""
+WORKER_BYTES = 200 << 20
+"""An environment host: numpy, gymnasium and MuJoCo."""
+EVALUATOR_BYTES = 900 << 20
+"""An evaluator with its pool, and one actor."""
+TRACE_BYTES_PER_NUMBER = 4
+DISK_RESERVE_BYTES = 1 << 30
+
+PROBE_REFERENCE_SECONDS = 0.111
+"""What `_probe` took on the machine whose steps/s stand in task.toml (2-core AMD EPYC, idle)."""
+
+_PROBE = """
+import json, time
+import numpy as np
+generator = np.random.default_rng(0)
+left, right = generator.random((2, 256, 256), dtype=np.float32)
+times = []
+for _ in range(5):
+    began = time.perf_counter()
+    for _ in range(300):
+        left @ right
+    times.append(time.perf_counter() - began)
+print(json.dumps(min(times)))
+"""
+
+
+class TooSmall(Exception):
+    """This machine cannot hold the evaluation; the message says what is missing and how much."""
+
+
+class Estimate(NamedTuple):
+    """In seconds and bytes."""
+
+    workers: int
+    seconds: float
+    memory_bytes: int
+    """Of everything that runs at once."""
+    disk_bytes: int
+
+
+def estimate(plan: Plan, runs: int, workers: int | None, store: Path) -> Estimate:
+    """What it takes. `workers` None: as many as cores and memory allow.
+
+    Raises TooSmall where memory or disk will not do.
+    """
+    largest = max(replay_buffer_bytes(each.environment, plan) for each in plan.environments)
+    each = LEARNER_BYTES + WORKER_BYTES + largest
+    available = machine.available_memory_bytes()
+    fitting = (available - EVALUATOR_BYTES) // each
+    if workers is None:
+        workers = max(1, min(machine.cores(), fitting, runs))
+    needed = workers * each + EVALUATOR_BYTES
+    if needed > available:
+        raise TooSmall(
+            f"{workers} run(s) at once need {_gib(needed)} of memory (the replay buffer alone is "
+            f"{_gib(largest)} each); {_gib(available)} are available. "
+            + (
+                "Use fewer workers (WORKERS=1)."
+                if workers > 1
+                else "Free some, or use PROFILE=quick."
+            )
+        )
+    disk = runs * _disk_bytes_per_run(plan)
+    free = shutil.disk_usage(_existing(store)).free
+    if disk + DISK_RESERVE_BYTES > free:
+        raise TooSmall(
+            f"it writes up to {_gib(disk)} to {store} and leaves {_gib(DISK_RESERVE_BYTES)} free; "
+            f"there are {_gib(free)}. Free some, or keep results elsewhere (STORE=directory)."
+        )
+    rate = plan.profile.steps_per_second / (_probe() / PROBE_REFERENCE_SECONDS)
+    rounds = -(-runs // workers)
+    return Estimate(workers, rounds * plan.profile.total_timesteps / rate, needed, disk)
+
+
+def _disk_bytes_per_run(plan: Plan) -> int:
+    """Artefacts wait on disk for the evaluator; the last one and the trace stay."""
+    profile = plan.profile
+    artefact = max(plan.budget.artefact_bytes(each.environment) for each in plan.environments)
+    trace = max(
+        profile.final_episodes
+        * each.environment.time_limit
+        * each.environment.action_dim
+        * TRACE_BYTES_PER_NUMBER
+        for each in plan.environments
+    )
+    return len(profile.export_steps()) * artefact + trace
+
+
+def _probe() -> float:
+    """Seconds of a fixed amount of single-threaded arithmetic, the kind that learners do most."""
+    one = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", _PROBE],
+        env=os.environ | one,
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    return float(json.loads(done.stdout))
+
+
+def _existing(path: Path) -> Path:
+    return next(each for each in (path, *path.absolute().parents) if each.exists())
+
+
+def _gib(count: int) -> str:
+    return f"{count / (1 << 30):.1f} GiB"

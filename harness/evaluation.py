@@ -1,0 +1,456 @@
+"""The matrix of runs of one submission: begun once, resumable at any instant, run over an executor.
+
+What holds here:
+- the first start writes the manifest; a later one obeys it or is refused, naming the difference;
+- a run that has a record is never run again; one whose training has ended is scored, not trained;
+- a record is composed from files that are complete, and is written once;
+- `infrastructure` is retried three times and never becomes a record: the same command tries again.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import socket
+import time
+from collections import Counter, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal, NamedTuple, Protocol
+
+from harness import keys, machine
+from harness.executors.base import Executor, Job
+from harness.files import write_durably
+from harness.intake.submission import Accepted
+from harness.layout import (
+    LOCK,
+    MANIFEST,
+    PLAN,
+    SOURCE,
+    SUBMISSION,
+    attempt_directory,
+    attempts,
+    read_manifest,
+)
+from harness.records import Evaluation as EvaluatedPolicy
+from harness.records import Manifest, Plan, PlannedRun, Progress, Record, Verdict
+from harness.results.store import Say, Store, read_record, write_record
+from harness.task import HeldOut, Planned, Profile, Task, content_hash, plan
+from harness.training.evaluator import next_export
+from harness.training.workbench import Damaged, Workbench
+from sandbox.base import Sandbox
+
+INFRASTRUCTURE_RETRIES = 3
+POLL_SECONDS = 0.25
+
+_NOT_COMPARED = frozenset({"created", "form"})
+"""Fields of a manifest that may differ between a start and its resume."""
+
+
+class Busy(Exception):
+    """Another harness is at this evaluation; the message says which."""
+
+
+class ManifestDiffers(Exception):
+    """The evaluation was begun under other conditions; the message names each."""
+
+
+class RunState(NamedTuple):
+    """One run as a watcher sees it."""
+
+    run: PlannedRun
+    stage: Literal["waiting", "training", "evaluating", "ended", "infrastructure"]
+    progress: Progress | None
+    verdict: Verdict | None
+    mean_return: float | None
+    """Of the final evaluation, or of the newest point of the curve."""
+
+
+class Watcher(Protocol):
+    """Shows an evaluation while it runs."""
+
+    def show(self, states: list[RunState]) -> None:
+        """Called a few times a second."""
+
+    def say(self, line: str) -> None:
+        """Something that happened, once."""
+
+
+class Conditions(NamedTuple):
+    """Everything but the submission that an evaluation is begun with."""
+
+    task: Task
+    profile: Profile
+    heldout: HeldOut | None
+    heldout_kind: Literal["none", "example", "own"]
+    sandbox: Sandbox
+    device: str
+
+
+class Evaluation:
+    """One evaluation on disk, held by this process. Made by `begin`."""
+
+    def __init__(self, directory: Path, manifest: Manifest, say: Say) -> None:
+        self.directory = directory
+        self.manifest = manifest
+        self._say = say
+        self._records: dict[str, Record] = {}
+        self._abandoned: set[str] = set()
+        for run in manifest.runs:
+            begun = attempts(directory, run.id)
+            if begun:
+                record = read_record(attempt_directory(directory, run.id, begun[-1]), say)
+                if record is not None:
+                    self._records[run.id] = record
+
+    @property
+    def finished(self) -> bool:
+        """Whether every planned run has its record."""
+        return len(self._records) == len(self.manifest.runs)
+
+    @property
+    def unfinished(self) -> int:
+        """How many runs have no record yet."""
+        return len(self.manifest.runs) - len(self._records)
+
+    @property
+    def abandoned(self) -> tuple[str, ...]:
+        """Runs that failed for infrastructure's reasons until the retries were used up."""
+        return tuple(sorted(self._abandoned))
+
+    def rerun_failed(self) -> int:
+        """Append an attempt to every run whose last one has no score; how many."""
+        failed = [run for run, record in self._records.items() if record.final is None]
+        for run in failed:
+            record = self._records.pop(run)
+            following = attempt_directory(self.directory, run, record.attempt + 1)
+            following.mkdir(parents=True, exist_ok=True)
+        return len(failed)
+
+    def run(self, executor: Executor, watcher: Watcher) -> None:
+        """Bring every run to its record, or to the end of its retries. Closes the executor."""
+        waiting = deque(run for run in self.manifest.runs if self._needs_training(run))
+        at_work: set[str] = set()
+        failures: Counter[str] = Counter()
+        by_id = {run.id: run for run in self.manifest.runs}
+        try:
+            while True:
+                for end in executor.poll():
+                    run = by_id[end.job.run_id]
+                    at_work.discard(run.id)
+                    if end.status != 0:
+                        failures[run.id] += 1
+                        reason = end.message or f"its worker ended with status {end.status}"
+                        if failures[run.id] > INFRASTRUCTURE_RETRIES:
+                            self._abandoned.add(run.id)
+                            watcher.say(f"{run.id}: given up: infrastructure: {reason}")
+                        else:
+                            # At once: a retry does not wait for the rest of the set.
+                            waiting.appendleft(run)
+                            watcher.say(f"{run.id}: infrastructure, runs again: {reason}")
+                while waiting and executor.free() > 0:
+                    run = waiting.popleft()
+                    executor.submit(Job(run.id, self._attempt(run)))
+                    at_work.add(run.id)
+                for run in self._open_runs():
+                    if run.id in at_work or run in waiting:
+                        continue
+                    if not self._settle(run, watcher):
+                        waiting.append(run)
+                watcher.show(self.states(at_work))
+                if not at_work and not waiting and not any(self._open_runs()):
+                    return
+                time.sleep(POLL_SECONDS)
+        finally:
+            executor.close()
+
+    def states(self, at_work: set[str] | frozenset[str] = frozenset()) -> list[RunState]:
+        """Every run, in the order of the plan."""
+        return [self._state(run, run.id in at_work) for run in self.manifest.runs]
+
+    def _open_runs(self) -> Iterator[PlannedRun]:
+        for run in self.manifest.runs:
+            if run.id not in self._records and run.id not in self._abandoned:
+                yield run
+
+    def _attempt(self, run: PlannedRun) -> int:
+        return (attempts(self.directory, run.id) or [1])[-1]
+
+    def _bench(self, run: PlannedRun) -> Workbench:
+        return Workbench(attempt_directory(self.directory, run.id, self._attempt(run)))
+
+    def _needs_training(self, run: PlannedRun) -> bool:
+        if run.id in self._records:
+            return False
+        try:
+            return self._bench(run).read_training() is None
+        except Damaged as error:
+            self._say(f"{error}; the run is trained again")
+            return True
+
+    def _settle(self, run: PlannedRun, watcher: Watcher) -> bool:
+        """Write the run's record if all that belongs in it is there; False: it must be trained."""
+        bench = self._bench(run)
+        try:
+            record = compose(self.manifest, run, self._attempt(run), bench)
+        except Damaged as error:
+            watcher.say(f"{error}; the run is trained again")
+            return False
+        if record is not None:
+            write_record(bench.directory, record)
+            self._records[run.id] = record
+            for step in bench.exported_steps():
+                if step != record.training.steps:
+                    bench.drop_export(step)
+            if record.final is not None:
+                watcher.say(f"{run.id}: scored: mean return {record.final.mean:,.1f}")
+            else:
+                watcher.say(f"{run.id}: {record.verdict.kind}: {record.verdict.cause}")
+        return True
+
+    def _state(self, run: PlannedRun, at_work: bool) -> RunState:
+        record = self._records.get(run.id)
+        if record is not None:
+            mean = None if record.final is None else record.final.mean
+            return RunState(run, "ended", None, record.verdict, mean)
+        if run.id in self._abandoned:
+            return RunState(run, "infrastructure", None, None, None)
+        bench = self._bench(run)
+        points = [point.evaluation for point in bench.read_curve().values() if point.evaluation]
+        mean = points[-1].mean if points else None
+        if at_work:
+            return RunState(run, "training", bench.read_progress(), None, mean)
+        trained = bench.has_training()
+        return RunState(run, "evaluating" if trained else "waiting", None, None, mean)
+
+
+def compose(manifest: Manifest, run: PlannedRun, attempt: int, bench: Workbench) -> Record | None:
+    """The record of an attempt, or None while something that belongs in it is missing.
+
+    The verdict does not depend on who was faster: the earliest export that cannot be scored
+    decides, else how the training ended, else the final evaluation. Raises workbench.Damaged.
+    """
+    training = bench.read_training()
+    if training is None:
+        return None
+    curve = bench.read_curve()
+    final = bench.read_final()
+    failed = next((point.verdict for point in curve.values() if point.verdict is not None), None)
+    if failed is None and next_export(bench) is not None:
+        return None
+    evaluation: EvaluatedPolicy | None = None
+    if failed is not None:
+        verdict = failed
+    elif training.verdict is not None:
+        verdict = training.verdict
+    elif final is None:
+        return None
+    elif final.verdict is not None:
+        verdict = final.verdict
+    else:
+        evaluation = final.evaluation
+        verdict = Verdict(
+            kind="scored",
+            cause="trained to the end and scored",
+            advice="",
+            phase="done",
+            step=training.steps,
+        )
+    scorers = [*curve.values(), *([final] if final is not None else [])]
+    return Record(
+        evaluation=manifest.evaluation,
+        task=manifest.task,
+        task_version=manifest.task_version,
+        profile=manifest.profile,
+        source_sha256=manifest.source_sha256,
+        environment=run.environment,
+        heldout=run.heldout,
+        seed=run.seed,
+        attempt=attempt,
+        verdict=verdict,
+        final=evaluation,
+        curve=tuple(point.evaluation for point in curve.values() if point.evaluation is not None),
+        training=training,
+        evaluator=scorers[-1].provenance if scorers else None,
+        trace_sha256=final.trace_sha256 if evaluation is not None and final is not None else None,
+    )
+
+
+@contextmanager
+def begin(
+    conditions: Conditions, accepted: Accepted, name: str, store: Store, say: Say
+) -> Iterator[Evaluation]:
+    """Begin an evaluation, or take up one that was begun, and hold its lock meanwhile.
+
+    Raises Busy, ManifestDiffers, or keys.KeyMissing.
+    """
+    key = operator_key(store)
+    fresh = make_manifest(conditions, accepted, name, keys.fingerprint(key))
+    directory = store.directory(fresh.task, fresh.profile, fresh.evaluation)
+    directory.mkdir(parents=True, exist_ok=True)
+    with hold(directory / LOCK):
+        if (directory / MANIFEST).exists():
+            manifest = read_manifest(directory)
+            evaluation = Evaluation(directory, manifest, say)
+            if not evaluation.finished:
+                obey(manifest, fresh)
+        else:
+            write_durably(directory / SOURCE, accepted.source)
+            write_durably(directory / SUBMISSION, accepted.original)
+            frozen = make_plan(conditions)
+            write_durably(directory / PLAN, frozen.model_dump_json(indent=1).encode())
+            # Last: from here on the evaluation exists.
+            write_durably(directory / MANIFEST, fresh.model_dump_json(indent=1).encode())
+            evaluation = Evaluation(directory, fresh, say)
+        yield evaluation
+
+
+def operator_key(store: Store) -> bytes:
+    """The store's key, made on first use. Raises keys.KeyMissing once evaluations depend on it."""
+    if not store.key_file.exists() and not store.has_evaluations():
+        return keys.create_key(store.key_file)
+    try:
+        return keys.load_key(store.key_file)
+    except keys.KeyMissing as error:
+        raise keys.KeyMissing(
+            f"{error}. The evaluations in {store.root} were seeded with it: put the file back, or "
+            f"begin a new store (STORE=directory)"
+        ) from error
+
+
+def make_plan(conditions: Conditions) -> Plan:
+    """What workers need to know, frozen."""
+    return Plan(
+        task=conditions.task.name,
+        task_version=conditions.task.version,
+        profile=conditions.profile,
+        environments=_environments(conditions),
+        budget=conditions.task.budget,
+        constants=conditions.task.constants,
+    )
+
+
+def make_manifest(
+    conditions: Conditions, accepted: Accepted, name: str, key_fingerprint: str
+) -> Manifest:
+    """What the evaluation is, under the present conditions."""
+    task, profile = conditions.task, conditions.profile
+    environments = _environments(conditions)
+    heldout = conditions.heldout_kind if any(each.heldout for each in environments) else "none"
+    heldout_hash = (
+        content_hash(conditions.heldout) if conditions.heldout and heldout != "none" else None
+    )
+    identity = json.dumps([task.name, profile.name, name, accepted.sha256, heldout_hash])
+    unranked = _why_unranked(conditions, environments)
+    return Manifest(
+        evaluation=f"{_safe(name)}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}",
+        name=name,
+        form=accepted.form,
+        task=task.name,
+        task_version=task.version,
+        profile=profile.name,
+        source_sha256=accepted.sha256,
+        scaffold_sha256=hashlib.sha256(task.scaffold).hexdigest(),
+        profile_sha256=profile_hash(task, profile),
+        heldout=heldout,
+        heldout_sha256=heldout_hash,
+        key_fingerprint=key_fingerprint,
+        sandbox=conditions.sandbox.name,
+        confined=conditions.sandbox.confined,
+        ranked=not unranked,
+        ranked_reason=unranked,
+        device=conditions.device,
+        python=platform.python_version(),
+        packages=machine.package_versions(),
+        numerics=dict(machine.NUMERICS),
+        runs=tuple(
+            PlannedRun(environment=each.environment.id, heldout=each.heldout, seed=seed)
+            for each in environments
+            for seed in profile.seeds
+        ),
+        scales={each.environment.id: each.scale for each in environments if each.scale},
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def profile_hash(task: Task, profile: Profile) -> str:
+    """SHA-256 of everything that a profile fixes; held-out environments have a hash of their own."""
+    visible = Plan(
+        task=task.name,
+        task_version=task.version,
+        profile=profile,
+        environments=plan(task, profile, None),
+        budget=task.budget,
+        constants=task.constants,
+    )
+    return content_hash(visible)
+
+
+def obey(manifest: Manifest, fresh: Manifest) -> None:
+    """Raises ManifestDiffers where an evaluation cannot go on under the present conditions."""
+    before, now = manifest.model_dump(), fresh.model_dump()
+    different = [
+        f"  {field}: begun with {_short(before[field])}, now {_short(now[field])}"
+        for field in before
+        if field not in _NOT_COMPARED and before[field] != now[field]
+    ]
+    if different:
+        raise ManifestDiffers(
+            f"{manifest.evaluation} was begun under other conditions:\n"
+            + "\n".join(different)
+            + "\nRestore them to finish it, or evaluate under another name (NAME=...)."
+        )
+
+
+@contextmanager
+def hold(path: Path) -> Iterator[None]:
+    """Hold a lock file until the context ends or this process does. Raises Busy that says who."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            holder = file.read().strip() or "a harness that has not said its name yet"
+            raise Busy(f"{path.parent} is held by {holder}") from error
+        file.truncate(0)
+        since = datetime.now(UTC).isoformat(timespec="seconds")
+        file.write(f"process {os.getpid()} on {socket.gethostname()} since {since}\n")
+        file.flush()
+        yield
+        file.truncate(0)
+
+
+def _environments(conditions: Conditions) -> tuple[Planned, ...]:
+    return plan(conditions.task, conditions.profile, conditions.heldout)
+
+
+def _why_unranked(conditions: Conditions, environments: tuple[Planned, ...]) -> str:
+    if not conditions.profile.ranked:
+        return f"the profile {conditions.profile.name} is never ranked"
+    if not conditions.sandbox.confined:
+        return f"the sandbox {conditions.sandbox.name} confines nothing"
+    if not any(each.heldout for each in environments):
+        return "no held-out environments"
+    without = [each.environment.id for each in environments if each.scale is None]
+    if without:
+        return f"no scale for {', '.join(without)}"
+    provisional = [
+        each.environment.id for each in environments if each.scale and each.scale.provisional
+    ]
+    if provisional:
+        return f"the ceiling is provisional for {', '.join(provisional)}"
+    return ""
+
+
+def _safe(name: str) -> str:
+    kept = "".join(each if each.isascii() and each.isalnum() else "-" for each in name)
+    return kept.strip("-")[:40] or "submission"
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else text[:57] + "..."

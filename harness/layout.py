@@ -1,0 +1,54 @@
+"""Where an evaluation's files lie: shared by the processes that write them and those that read them.
+
+<store>/key                                  the operator's secret
+<store>/<task>/<profile>/<evaluation>/       one evaluation
+    manifest.json  plan.json  source.py  submission
+    lock                                     held by the harness that is at it
+    runs/<environment>-s<seed>/attempt-<n>/  a workbench (harness/training/workbench.py)
+        record.json                          once the run has ended: immutable
+    report.json  report.md                   derived, made again at will
+"""
+
+import hashlib
+from pathlib import Path
+
+from harness.records import Manifest, Plan
+
+MANIFEST = "manifest.json"
+PLAN = "plan.json"
+SOURCE = "source.py"
+SUBMISSION = "submission"
+RECORD = "record.json"
+KEY = "key"
+LOCK = "lock"
+
+_ATTEMPT = "attempt-"
+
+
+def attempt_directory(evaluation: Path, run_id: str, attempt: int) -> Path:
+    """One attempt's workbench; its record lies there too."""
+    return evaluation / "runs" / run_id / f"{_ATTEMPT}{attempt}"
+
+
+def attempts(evaluation: Path, run_id: str) -> list[int]:
+    """The attempts at a run that were begun, ascending."""
+    found = (evaluation / "runs" / run_id).glob(f"{_ATTEMPT}*")
+    return sorted(int(path.name.removeprefix(_ATTEMPT)) for path in found)
+
+
+def read_manifest(evaluation: Path) -> Manifest:
+    """Raises OSError or pydantic's ValidationError."""
+    return Manifest.model_validate_json((evaluation / MANIFEST).read_bytes())
+
+
+def read_plan(evaluation: Path) -> Plan:
+    """Raises OSError or pydantic's ValidationError."""
+    return Plan.model_validate_json((evaluation / PLAN).read_bytes())
+
+
+def read_source(evaluation: Path, manifest: Manifest) -> bytes:
+    """The accepted source. Raises OSError where it is not the one that the manifest names."""
+    source = (evaluation / SOURCE).read_bytes()
+    if hashlib.sha256(source).hexdigest() != manifest.source_sha256:
+        raise OSError(f"{evaluation / SOURCE} is not the source that the manifest names")
+    return source

@@ -1,0 +1,95 @@
+"""What this machine is: the facts that stand in manifests and records beside every number."""
+
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from harness.records import Provenance
+from harness.task import REPOSITORY
+
+PACKAGES = ("torch", "numpy", "gymnasium", "mujoco")
+"""Those that change numbers; a manifest holds their versions."""
+
+NUMERICS: Mapping[str, str] = {"threads": "1", "blas": "torch default", "memory": "default"}
+"""Choices that change numbers, made once for an evaluation and obeyed by its resume."""
+
+
+def harness_version() -> str:
+    """The installed version; empty for a checkout that was never installed."""
+    try:
+        return version("touchstone-rl")
+    except PackageNotFoundError:
+        return ""
+
+
+def harness_commit() -> str:
+    """Commit of the checkout, with "+changes" where it was edited; empty outside of git."""
+    try:
+        commit = _git("rev-parse", "--short=12", "HEAD")
+        return commit + (
+            "+changes" if _git("status", "--porcelain", "--", "harness", "sandbox", "tasks") else ""
+        )
+    except (OSError, subprocess.CalledProcessError, subprocess.TimeoutExpired):
+        return ""
+
+
+def package_versions() -> dict[str, str]:
+    """Versions of `PACKAGES`, from their metadata alone: nothing is imported."""
+    return {name: version(name) for name in PACKAGES}
+
+
+def cpu_model() -> str:
+    """As the kernel names it."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def memory_bytes() -> int:
+    """Physical memory of the machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def available_memory_bytes() -> int:
+    """Memory that new processes can have without swapping, by the kernel's own estimate."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return memory_bytes()
+
+
+def provenance(sandbox: Mapping[str, str], device: str) -> Provenance:
+    """Everything that a record says about what produced it."""
+    return Provenance(
+        harness_version=harness_version(),
+        harness_commit=harness_commit(),
+        python=platform.python_version(),
+        packages=package_versions(),
+        cpu=cpu_model(),
+        cores=cores(),
+        memory_bytes=memory_bytes(),
+        kernel=platform.release(),
+        device=device,
+        sandbox=dict(sandbox),
+        numerics=dict(NUMERICS),
+    )
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(REPOSITORY), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=True,
+    )
+    return done.stdout.strip()

@@ -1,0 +1,231 @@
+"""What the wings hand each other: manifests, run records, verdicts. Models only, no behaviour.
+
+Training makes records, results reads them; this module is all that the two share. Every model is
+frozen, and JSON in a file is exactly its dump.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from harness.task import Budget, Model, Planned, Profile, Scale
+
+SCHEMA = 1
+"""Version of everything in this file; a reader refuses another one."""
+
+VerdictKind = Literal[
+    "scored",  # trained to its end, final evaluation complete
+    "rejected",  # over its parameter budget, or an artefact over its cap
+    "crashed",  # an exception or a signal of its own
+    "exited",  # ended by itself before its training was complete
+    "timed-out",  # a deadline or the thinking time
+    "out-of-memory",  # on a kernel counter or a measured size
+    "too-many-processes",
+    "too-much-output",
+    "protocol-violation",  # a frame, an action or a policy that the protocol does not allow
+]
+"""How a run of a submission ended. `infrastructure` is none of these: such a run has no record."""
+
+
+class Verdict(Model):
+    """How a run ended, with everything that a person needs to act on it."""
+
+    kind: VerdictKind
+    cause: str
+    """One sentence: what happened, the limit by name and the measured value where there is one."""
+    advice: str
+    phase: str
+    """Where: "importing the source", "training", "evaluating the export of step 5000", ..."""
+    step: int | None
+    """Training step (or, in an evaluation, its step) at which it happened."""
+    limit: str | None = None
+    allowed: float | None = None
+    measured: float | None = None
+    detail: str = ""
+    """The guest's own account (a traceback), escaped and cut. Not trusted, never parsed."""
+    log_tail: str = ""
+    """The last lines of its output, escaped and cut. Not trusted, never parsed."""
+
+
+class Evaluation(Model):
+    """One exported policy, scored. Returns are raw sums of the environment's rewards."""
+
+    step: int
+    """Training steps that the policy had had."""
+    returns: tuple[float, ...]
+    """By episode, in the order of the episodes' seeds. All episodes, always."""
+    lengths: tuple[int, ...]
+    mean: float
+    thinking_seconds: float
+    """The actor's, all answers together."""
+
+
+class Provenance(Model):
+    """What produced a record. Nothing in it comes from a guest."""
+
+    harness_version: str
+    harness_commit: str
+    """Empty where the harness does not run from a git checkout; "+changes" where it was edited."""
+    python: str
+    packages: Mapping[str, str]
+    cpu: str
+    cores: int
+    memory_bytes: int
+    kernel: str
+    device: str
+    sandbox: Mapping[str, str]
+    """What `Sandbox.describe()` says."""
+    numerics: Mapping[str, str]
+    """Everything chosen once per machine that changes numbers: threads, BLAS, allocator."""
+
+
+class Training(Model):
+    """How the training of one run ended: written by its worker, before any final evaluation."""
+
+    schema_version: int = SCHEMA
+    environment: str
+    seed: int
+    attempt: int
+    verdict: Verdict | None
+    """None: trained to the end, and the final artefact is on disk."""
+    steps: int
+    """Environment steps that the host executed."""
+    episode_returns: tuple[float, ...]
+    """Raw returns of the training episodes that ended, in order."""
+    policy_sha256: str | None
+    """Of the final artefact."""
+    policy_bytes: int | None
+    exports: tuple[int, ...]
+    """Steps of the artefacts that were accepted, in order."""
+    parameters: int | None
+    """As the guest counted them: believed of honest submissions only."""
+    thinking_seconds: float
+    wall_seconds: float
+    cpu_seconds: float
+    """Of the guest."""
+    peak_memory_bytes: int
+    """Of the guest."""
+    started: str
+    """UTC, ISO 8601."""
+    ended: str
+    environment_settings: Mapping[str, str | int | float | bool]
+    limits: Mapping[str, float]
+    provenance: Provenance
+
+
+class Record(Model):
+    """One run, ended: the unit that every number of a report leads to. Immutable once written."""
+
+    schema_version: int = SCHEMA
+    evaluation: str
+    """Id of the evaluation that it belongs to."""
+    task: str
+    task_version: int
+    profile: str
+    source_sha256: str
+    environment: str
+    heldout: bool
+    seed: int
+    attempt: int
+    """1 for the first; an operator's re-run appends the next."""
+    verdict: Verdict
+    final: Evaluation | None
+    """Present exactly where the verdict is `scored`."""
+    curve: tuple[Evaluation, ...]
+    training: Training
+    evaluator: Provenance | None
+    """What scored it; None where nothing was evaluated."""
+    trace_sha256: str | None
+    """Of the trace of the final evaluation."""
+
+
+class PlannedRun(Model):
+    """One cell of an evaluation's matrix."""
+
+    environment: str
+    heldout: bool
+    seed: int
+
+    @property
+    def id(self) -> str:
+        """Directory name and label: "Hopper-v4-s42"."""
+        return f"{self.environment}-s{self.seed}"
+
+
+class Manifest(Model):
+    """What an evaluation is, fixed at its first start. A resume obeys it or refuses."""
+
+    schema_version: int = SCHEMA
+    evaluation: str
+    """`<name>-<first 12 digits of the identity's hash>`: its directory's name."""
+    name: str
+    """The submission's, as leaderboards show it."""
+    form: str
+    """How it was handed in: "region file", "unified diff"."""
+    task: str
+    task_version: int
+    profile: str
+    source_sha256: str
+    """Of the accepted source: the submission's identity."""
+    scaffold_sha256: str
+    profile_sha256: str
+    heldout: Literal["none", "example", "own"]
+    """No held-out environments, the repository's own list, or the operator's."""
+    heldout_sha256: str | None
+    key_fingerprint: str
+    sandbox: str
+    confined: bool
+    ranked: bool
+    """Profile, sandbox, held-out runs and scales all allow it."""
+    ranked_reason: str
+    """Why not, where it is not."""
+    device: str
+    python: str
+    packages: Mapping[str, str]
+    numerics: Mapping[str, str]
+    runs: tuple[PlannedRun, ...]
+    """The denominator of the score."""
+    scales: Mapping[str, Scale]
+    """By environment id; empty for a profile without scales."""
+    created: str
+    """UTC, ISO 8601."""
+
+
+class Plan(Model):
+    """All that a worker or an evaluator needs to know of the task, frozen beside the manifest."""
+
+    task: str
+    task_version: int
+    profile: Profile
+    environments: tuple[Planned, ...]
+    budget: Budget
+    constants: Mapping[str, int | float]
+
+    def planned(self, environment: str) -> Planned:
+        """The environment of that id. Raises KeyError."""
+        for each in self.environments:
+            if each.environment.id == environment:
+                return each
+        raise KeyError(environment)
+
+
+class Progress(Model):
+    """Where a run is, for whoever watches. Replaced twice a second, never resumed from."""
+
+    phase: str
+    step: int
+    total: int
+    steps_per_second: float
+    """Over the last few seconds."""
+    last_return: float | None
+    """Of the last training episode that ended."""
+    updated: float
+    """Unix time."""
+
+
+class Scored(Model):
+    """What an evaluator says of one artefact: an evaluation, or the verdict that its actor earned."""
+
+    evaluation: Evaluation | None
+    verdict: Verdict | None
+    trace_sha256: str | None = None
+    provenance: Provenance

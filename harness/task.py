@@ -1,0 +1,303 @@
+"""What a task is: the models of `task.toml` and `heldout.toml`, and the only place that reads them.
+
+A task is data: a scaffold, the lines of it that a submission may fill, environments with their
+shapes, profiles (how much work an evaluation does), budgets and frozen scales. Everything here is
+immutable and knows nothing of how a run is made or scored.
+"""
+
+import hashlib
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+TASKS = REPOSITORY / "tasks"
+
+REGION_BEGINS = "# ==== EDITABLE REGION BEGINS ===="
+REGION_ENDS = "# ==== EDITABLE REGION ENDS ===="
+"""The banner lines of every scaffold. Both belong to the fixed part."""
+
+
+class TaskError(Exception):
+    """A task's files are missing or contradict each other; the message says which and where."""
+
+
+class Model(BaseModel):
+    """Frozen, and strict about names: a misspelt key is an error, not a default."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Environment(Model):
+    """One environment, as the harness and its budgets see it. A test holds it against the real one."""
+
+    id: str
+    """The id that gymnasium registers."""
+    observation_dim: int = Field(gt=0)
+    action_dim: int = Field(gt=0)
+    max_action: float = Field(gt=0)
+    """`action_space.high[0]`; the low bound is its negative."""
+    time_limit: int = Field(gt=0)
+    """Steps after which an episode is truncated."""
+    reference_parameters: int = Field(gt=0)
+    """Parameters of the largest reference algorithm at these shapes, targets included."""
+    reference_policy_parameters: int = Field(gt=0)
+    """Parameters of the largest acting policy of a reference at these shapes."""
+
+
+class Scale(Model):
+    """The two returns that one environment is normalised by, frozen for a task version."""
+
+    floor: float
+    """Mean return of the better of the random and the idle policy."""
+    ceiling: float
+    """Mean return of the best reference algorithm."""
+    floor_source: str
+    ceiling_source: str
+    provisional: bool = False
+    """True where the ceiling is a published number and not yet one of this harness."""
+
+    @model_validator(mode="after")
+    def _ceiling_above_floor(self) -> Self:
+        if self.ceiling <= self.floor:
+            raise ValueError(f"ceiling {self.ceiling} does not clear floor {self.floor}")
+        return self
+
+
+class GuestLimits(Model):
+    """What a guest may use in one run. Times are the guest's own thinking time, in seconds."""
+
+    thinking_seconds: float = Field(gt=0)
+    """All of training: five times the slowest reference's on the kind of machine named below."""
+    thinking_source: str
+    frame_seconds: float = Field(gt=0)
+    """One answer: an action, an export, an acting batch."""
+    start_seconds: float = Field(gt=0)
+    """Import of the source and construction of the algorithm, each."""
+    acting_milliseconds: float = Field(gt=0)
+    """An actor's answer in an evaluation, on average over the evaluation."""
+    acting_source: str
+    memory_mib: int = Field(gt=0)
+    """Beside the replay buffer, whose bytes are added."""
+    processes: int = Field(gt=0)
+    scratch_mib: int = Field(gt=0)
+    output_mib: int = Field(gt=0)
+
+
+class Profile(Model):
+    """How much work an evaluation does."""
+
+    name: str
+    summary: str
+    ranked: bool
+    """Whether its leaderboard ranks (`full`, `lite`), given held-out runs and a sandbox."""
+    table: bool
+    """Whether it has a leaderboard at all (`smoke` has none)."""
+    environments: tuple[str, ...] = Field(min_length=1)
+    """The visible ones, by id."""
+    seeds: tuple[int, ...] = Field(min_length=1)
+    total_timesteps: int = Field(gt=0)
+    learning_starts: int = Field(ge=0)
+    buffer_size: int = Field(gt=0)
+    eval_freq: int = Field(gt=0)
+    eval_episodes: int = Field(gt=0)
+    """Episodes of each point of the learning curve."""
+    final_episodes: int = Field(gt=0)
+    """Episodes of the final evaluation, whose mean return is the run's."""
+    confirm: bool
+    """Whether to show an estimate and ask before starting: the profile takes hours or days."""
+    steps_per_second: float = Field(gt=0)
+    """Environment steps a second of the slowest reference, learning, one run on one core."""
+    steps_per_second_source: str
+    limits: GuestLimits
+    scales: Mapping[str, Scale] = Field(default_factory=dict)
+    """By environment id."""
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        for what, values in (("environments", self.environments), ("seeds", self.seeds)):
+            if len(set(values)) != len(values):
+                raise ValueError(f"{what} are listed twice")
+        if self.learning_starts > self.total_timesteps:
+            raise ValueError("learning_starts is larger than total_timesteps")
+        return self
+
+    def export_steps(self) -> tuple[int, ...]:
+        """The steps at which a learner exports its policy: 0, every `eval_freq`, and the last."""
+        return (*range(0, self.total_timesteps, self.eval_freq), self.total_timesteps)
+
+
+class Region(Model):
+    """The lines of the scaffold that a submission may fill, and what it must define there."""
+
+    first_line: int = Field(gt=1)
+    """1-based, inclusive: the line after the opening banner."""
+    last_line: int = Field(gt=1)
+    """1-based, inclusive: the line before the closing banner."""
+    classes: tuple[str, ...] = Field(min_length=1)
+    """Looked up by name after the region; each must be defined in it."""
+    max_bytes: int = Field(gt=0)
+
+
+class Budget(Model):
+    """What an algorithm may hold, relative to the largest reference at the same shapes."""
+
+    factor: float = Field(gt=1)
+    artefact_allowance_bytes: int = Field(ge=0)
+    """Room for the container around the weights."""
+
+    def parameters(self, environment: Environment) -> int:
+        """Most parameters that an algorithm may hold, all networks and targets counted."""
+        return int(self.factor * environment.reference_parameters)
+
+    def artefact_bytes(self, environment: Environment) -> int:
+        """Most bytes that an exported policy may have: the bound that the host holds."""
+        float32_bytes = 4 * environment.reference_policy_parameters
+        return int(self.factor * float32_bytes) + self.artefact_allowance_bytes
+
+
+class HeldOut(Model):
+    """The environments that only a final evaluation uses. A competition brings its own file."""
+
+    profiles: Mapping[str, tuple[str, ...]]
+    """Environment ids by profile; a profile that is not named has none."""
+    environments: Mapping[str, Environment] = Field(default_factory=dict)
+    scales: Mapping[str, Mapping[str, Scale]] = Field(default_factory=dict)
+    """By profile, then by environment id."""
+
+
+class Task(Model):
+    """One task, read whole: `load` checks it against its scaffold."""
+
+    name: str
+    version: int = Field(gt=0)
+    """Part of every evaluation seed and every row: a change of numbers is a new version."""
+    title: str
+    directory: Path
+    region: Region
+    budget: Budget
+    constants: Mapping[str, int | float]
+    """What `args` holds beside the profile's numbers. The guest gets copies."""
+    environments: Mapping[str, Environment]
+    profiles: Mapping[str, Profile]
+
+    @classmethod
+    def load(cls, name: str, root: Path = TASKS) -> Self:
+        """Read `root/name/task.toml`. Raises TaskError with the file and the reason."""
+        directory = root / name
+        path = directory / "task.toml"
+        if not path.is_file():
+            known = sorted(each.parent.name for each in root.glob("*/task.toml"))
+            raise TaskError(f"no task {name!r}; there are: {', '.join(known)}")
+        raw = _read_toml(path)
+        try:
+            task = cls.model_validate(
+                raw
+                | {
+                    "directory": directory,
+                    "environments": _with_key(raw.get("environments", {}), "id"),
+                    "profiles": _with_key(raw.get("profiles", {}), "name"),
+                }
+            )
+        except ValidationError as error:
+            raise TaskError(f"{path}: {_explain(error)}") from error
+        task._check(path)
+        return task
+
+    @property
+    def scaffold(self) -> bytes:
+        """The pristine scaffold file."""
+        return (self.directory / "scaffold.py").read_bytes()
+
+    def profile(self, name: str) -> Profile:
+        """The profile of that name. Raises TaskError that lists the others."""
+        if name not in self.profiles:
+            raise TaskError(f"no profile {name!r}; {self.name} has: {', '.join(self.profiles)}")
+        return self.profiles[name]
+
+    def load_heldout(self, path: Path | None = None) -> HeldOut:
+        """Read a held-out file, the task's own example by default. Raises TaskError."""
+        path = path or self.directory / "heldout.toml"
+        raw = _read_toml(path)
+        try:
+            heldout = HeldOut.model_validate(
+                raw | {"environments": _with_key(raw.get("environments", {}), "id")}
+            )
+        except ValidationError as error:
+            raise TaskError(f"{path}: {_explain(error)}") from error
+        for profile, ids in heldout.profiles.items():
+            for id_ in ids:
+                if id_ not in heldout.environments:
+                    raise TaskError(f"{path}: profile {profile} names {id_}, which has no table")
+                if profile in self.profiles and id_ in self.profiles[profile].environments:
+                    raise TaskError(f"{path}: {id_} is already visible in profile {profile}")
+        return heldout
+
+    def _check(self, path: Path) -> None:
+        for profile in self.profiles.values():
+            for id_ in profile.environments:
+                if id_ not in self.environments:
+                    raise TaskError(
+                        f"{path}: profile {profile.name} names {id_}, which has no table"
+                    )
+        lines = self.scaffold.decode().split("\n")
+        for banner, number in (
+            (REGION_BEGINS, self.region.first_line - 1),
+            (REGION_ENDS, self.region.last_line + 1),
+        ):
+            found = [index for index, line in enumerate(lines, 1) if line == banner]
+            if found != [number]:
+                raise TaskError(
+                    f"{path}: the region is lines {self.region.first_line}-"
+                    f"{self.region.last_line}, so {banner!r} belongs on line {number} of "
+                    f"scaffold.py; it stands on {found or 'no line'}"
+                )
+
+
+class Planned(Model):
+    """One environment of an evaluation, with what is frozen for it."""
+
+    environment: Environment
+    heldout: bool
+    scale: Scale | None
+
+
+def plan(task: Task, profile: Profile, heldout: HeldOut | None) -> tuple[Planned, ...]:
+    """The environments of an evaluation, visible ones first; without `heldout` those alone."""
+    visible = [
+        Planned(environment=task.environments[id_], heldout=False, scale=profile.scales.get(id_))
+        for id_ in profile.environments
+    ]
+    if heldout is None:
+        return tuple(visible)
+    scales = heldout.scales.get(profile.name, {})
+    hidden = [
+        Planned(environment=heldout.environments[id_], heldout=True, scale=scales.get(id_))
+        for id_ in heldout.profiles.get(profile.name, ())
+    ]
+    return (*visible, *hidden)
+
+
+def content_hash(model: BaseModel) -> str:
+    """SHA-256 (hex) of a model's canonical JSON: what a manifest compares."""
+    return hashlib.sha256(model.model_dump_json().encode()).hexdigest()
+
+
+def _with_key(tables: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {name: {key: name} | dict(table) for name, table in tables.items()}
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise TaskError(f"{path}: {error}") from error
+
+
+def _explain(error: ValidationError) -> str:
+    return "; ".join(
+        f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}" for each in error.errors()
+    )

@@ -1,0 +1,220 @@
+"""Serves the training environment to one learner, in lock step, and counts every step.
+
+The host decides what comes next: a warm-up step, a step, or an export. A learner that sends
+anything else has ended its run. So a step more than the budget, a reset in the middle of an
+episode or an update-free shortcut have no message to be asked with.
+"""
+
+import csv
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.records import Plan, Progress
+from harness.task import Environment
+from harness.training.environments import Diverged, SteppedEnvironment
+from harness.training.guest_session import GuestSession
+from harness.training.verdict import GuestFault
+from harness.training.workbench import Workbench
+from sandbox import wire
+from sandbox.wire import Frame, Kind, Malformed, Transition
+
+T = TypeVar("T")
+
+PROGRESS_SECONDS = 0.5
+_SPEED_WINDOW = 10  # entries of progress over which a speed is measured
+_WARM_UP_STREAM = 1  # of the run's seed: the environment itself uses stream 0
+
+
+class EvaluationFailed(Exception):
+    """The evaluator has found an export of this run that cannot be scored: no need to go on."""
+
+
+class EnvironmentHost:
+    """One learner's training from its first frame to its last artefact.
+
+    `phase`, `step`, `exports` and `episode_returns` are true at any moment, so that whoever catches
+    an exception of `serve` can say where it happened.
+    """
+
+    def __init__(
+        self,
+        session: GuestSession,
+        environment: Environment,
+        plan: Plan,
+        seed: int,
+        source: str,
+        device: str,
+        bench: Workbench,
+    ) -> None:
+        self.phase = "importing the source"
+        self.step = 0
+        self.parameters: int | None = None
+        self.exports: list[int] = []
+        self.episode_returns: list[float] = []
+        self._session = session
+        self._environment = environment
+        self._plan = plan
+        self._profile = plan.profile
+        self._seed = seed
+        self._source = source
+        self._device = device
+        self._bench = bench
+        self._stepped = SteppedEnvironment(environment)
+        self._warm_up = np.random.default_rng([seed, _WARM_UP_STREAM])
+        self._progress: deque[tuple[float, int]] = deque(maxlen=_SPEED_WINDOW)
+        self._next_progress = 0.0
+        self._logged_step = -1
+
+    @property
+    def settings(self) -> dict[str, str | int | float | bool]:
+        return dict(self._stepped.settings)
+
+    def serve(self) -> bytes:
+        """Train to the end; returns the final artefact, which is fsynced by then.
+
+        Raises GuestFault or Vanished where the guest fails, EvaluationFailed where the evaluator
+        has given a verdict meanwhile.
+        """
+        with self._bench.metrics.open("w", newline="") as file:
+            self._metrics = csv.writer(file)
+            self._metrics.writerow(["step", "name", "value"])
+            try:
+                return self._serve()
+            finally:
+                self._stepped.close()
+
+    def _serve(self) -> bytes:
+        limits = self._profile.limits
+        self._note_progress(force=True)
+        self._session.configure(
+            guest_config(
+                "learner", self._environment, self._plan, self._seed, self._source, self._device
+            )
+        )
+        self._session.await_({Kind.IMPORTED}, limits.start_seconds)
+        self.phase = "constructing the algorithm"
+        self._note_progress(force=True)
+        built = self._session.await_({Kind.BUILT}, limits.start_seconds)
+        self.parameters = _decoded(wire.decode_count, built.payload)
+        self.phase = "training"
+
+        obs = self._stepped.reset(self._seed)
+        answer: tuple[Kind, bytes] = (Kind.OBSERVATION, obs.tobytes())
+        due = set(self._profile.export_steps())
+        while True:
+            if self.step in due:
+                due.remove(self.step)
+                artefact = self._ask(answer, Kind.EXPORT).payload
+                self._bench.write_export(self.step, artefact)
+                self.exports.append(self.step)
+                self._note_progress(force=True)
+                if self.step == self._profile.total_timesteps:
+                    return artefact
+                answer = (Kind.CONTINUE, b"")
+            answer = (Kind.TRANSITION, wire.encode_transition(self._execute(answer)))
+            self._note_progress()
+
+    def _execute(self, answer: tuple[Kind, bytes]) -> Transition:
+        """Get the next action, or draw it in the warm-up, and take one step with it."""
+        if self.step < self._profile.learning_starts:
+            self._ask(answer, Kind.WARMUP)
+            bound = np.float32(self._environment.max_action)
+            drawn = self._warm_up.uniform(-bound, bound, self._environment.action_dim)
+            action: NDArray[np.float32] = drawn.astype(np.float32)
+        else:
+            frame = self._ask(answer, Kind.ACTION)
+            (action,) = _decoded(
+                wire.decode_actions, frame.payload, 1, self._environment.action_dim
+            )
+        action = self._stepped.clip(action)
+        try:
+            next_obs, reward, terminated, truncated = self._stepped.step(action)
+        except Diverged:
+            raise GuestFault(
+                "crashed", "its actions drove the simulation to numbers that are not finite"
+            ) from None
+        self.step += 1
+        obs = next_obs
+        if terminated or truncated:
+            self.episode_returns.append(self._stepped.episode_return)
+            obs = self._stepped.reset(None)
+        return Transition(action, reward, terminated, truncated, next_obs, obs)
+
+    def _ask(self, answer: tuple[Kind, bytes], due: Kind) -> Frame:
+        frame = self._session.ask(*answer, {due, Kind.METRICS})
+        if frame.kind is Kind.METRICS:
+            # Metrics have no answer, so nothing but this rule paces them: once a step at most.
+            if self._logged_step == self.step:
+                raise GuestFault("protocol-violation", "it sent METRICS twice for one step")
+            self._logged_step = self.step
+            for name, value in _decoded(wire.decode_metrics, frame.payload).items():
+                self._metrics.writerow([self.step, name, repr(value)])
+            frame = self._session.await_({due}, self._profile.limits.frame_seconds)
+        return frame
+
+    def _note_progress(self, force: bool = False) -> None:
+        now = time.monotonic()
+        if now < self._next_progress and not force:
+            return
+        self._next_progress = now + PROGRESS_SECONDS
+        self._progress.append((now, self.step))
+        (then, step_then) = self._progress[0]
+        self._bench.write_progress(
+            Progress(
+                phase=self.phase,
+                step=self.step,
+                total=self._profile.total_timesteps,
+                steps_per_second=(self.step - step_then) / max(now - then, 1e-9),
+                last_return=self.episode_returns[-1] if self.episode_returns else None,
+                updated=time.time(),
+            )
+        )
+        if self._bench.has_failed_evaluation():
+            raise EvaluationFailed
+
+
+def guest_config(
+    role: str, environment: Environment, plan: Plan, seed: int, source: str, device: str
+) -> dict[str, object]:
+    """All that a guest is told: numbers and its own source. No name of anything."""
+    profile = plan.profile
+    return {
+        "role": role,
+        "source": source,
+        "seed": seed,
+        "device": device,
+        "observation_dim": environment.observation_dim,
+        "action_dim": environment.action_dim,
+        "max_action": float(np.float32(environment.max_action)),
+        "parameter_budget": plan.budget.parameters(environment),
+        "export_steps": profile.export_steps(),
+        "start_seconds": profile.limits.start_seconds,
+        "frame_seconds": profile.limits.frame_seconds,
+        "constants": {
+            "total_timesteps": profile.total_timesteps,
+            "learning_starts": profile.learning_starts,
+            "buffer_size": profile.buffer_size,
+            "eval_freq": profile.eval_freq,
+            "eval_episodes": profile.eval_episodes,
+        }
+        | dict(plan.constants),
+    }
+
+
+def replay_buffer_bytes(environment: Environment, plan: Plan) -> int:
+    """Bytes of the scaffold's replay buffer when it is full: float32 rows."""
+    capacity = min(plan.profile.buffer_size, plan.profile.total_timesteps)
+    row = 2 * environment.observation_dim + environment.action_dim + 2
+    return capacity * row * 4
+
+
+def _decoded(decode: Callable[..., T], *arguments: object) -> T:
+    try:
+        return decode(*arguments)
+    except Malformed as error:
+        raise GuestFault("protocol-violation", f"it {error}") from error

@@ -1,0 +1,308 @@
+"""Scores artefacts: steps the evaluation environments itself and asks a fresh actor for actions.
+
+`python -m harness.training.evaluator EVALUATION KEY PARENT` is the one low-priority evaluator of a
+machine: it watches an evaluation's runs and scores what they export, oldest step first, one actor
+at a time, until it is ended. The final evaluation of a run begins when its learner is dead.
+"""
+
+import hashlib
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.files import sync_directory
+from harness.keys import Purpose, evaluation_seed, load_key
+from harness.layout import (
+    RECORD,
+    attempt_directory,
+    attempts,
+    read_manifest,
+    read_plan,
+    read_source,
+)
+from harness.machine import provenance
+from harness.processes import die_with_parent
+from harness.records import Evaluation, Manifest, Plan, PlannedRun, Scored
+from harness.task import Environment
+from harness.training.environment_host import guest_config
+from harness.training.environments import Diverged, SteppedEnvironment
+from harness.training.guest_session import GuestSession
+from harness.training.run import EXIT_INFRASTRUCTURE, guest_limits
+from harness.training.verdict import GuestFault, InfrastructureError, Vanished, settle
+from harness.training.workbench import Damaged, Workbench
+from sandbox import wire
+from sandbox.base import Sandbox, load_backend
+from sandbox.wire import Kind
+
+POOL_SIZE = 10
+"""Environments that are stepped together: one forward pass acts for all of them."""
+NICENESS = 10
+POLL_SECONDS = 0.2
+
+
+class Pool:
+    """At most POOL_SIZE environments of one kind, kept from one evaluation to the next."""
+
+    def __init__(self) -> None:
+        self._environment: Environment | None = None
+        self._kept: list[SteppedEnvironment] = []
+
+    def take(self, environment: Environment, count: int) -> list[SteppedEnvironment]:
+        if environment != self._environment:
+            for each in self._kept:
+                each.close()
+            self._kept, self._environment = [], environment
+        while len(self._kept) < count:
+            self._kept.append(SteppedEnvironment(environment))
+        return self._kept[:count]
+
+
+class Episodes(NamedTuple):
+    """What an actor did. Index = episode, in the order of its seeds."""
+
+    returns: list[float]
+    lengths: list[int]
+    actions: list[NDArray[np.float32]]
+    """float32 (length, A) each, as executed."""
+
+
+class Acting:
+    """One evaluation in progress. `answers` is true at any moment, for a verdict's step."""
+
+    def __init__(
+        self, session: GuestSession, environments: Sequence[SteppedEnvironment], action_dim: int
+    ) -> None:
+        self.answers = 0
+        self._session = session
+        self._environments = environments
+        self._action_dim = action_dim
+
+    def play(self, seeds: Sequence[int]) -> Episodes:
+        """Play one episode a seed and count every one.
+
+        Environment i of n plays the episodes i, i + n, i + 2n, ...: they are assigned before they
+        start, so that short episodes are not favoured.
+        """
+        count = len(self._environments)
+        returns, lengths = [0.0] * len(seeds), [0] * len(seeds)
+        actions: list[list[NDArray[np.float32]]] = [[] for _ in seeds]
+        playing = {slot: slot for slot in range(min(count, len(seeds)))}
+        obs = {slot: self._environments[slot].reset(seeds[slot]) for slot in playing}
+        while playing:
+            slots = list(playing)
+            answer = self._act(np.stack([obs[slot] for slot in slots]))
+            for slot, raw in zip(slots, answer, strict=True):
+                environment, episode = self._environments[slot], playing[slot]
+                action = environment.clip(raw)
+                actions[episode].append(action)
+                obs[slot], _, terminated, truncated = environment.step(action)
+                if terminated or truncated:
+                    returns[episode] = environment.episode_return
+                    lengths[episode] = environment.episode_length
+                    following = episode + count
+                    if following < len(seeds):
+                        playing[slot] = following
+                        obs[slot] = environment.reset(seeds[following])
+                    else:
+                        del playing[slot]
+        return Episodes(returns, lengths, [np.stack(each) for each in actions])
+
+    def _act(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
+        frame = self._session.ask(Kind.OBSERVATIONS, observations.tobytes(), {Kind.ACTIONS})
+        try:
+            actions = wire.decode_actions(frame.payload, len(observations), self._action_dim)
+        except wire.Malformed as error:
+            raise GuestFault("protocol-violation", f"it {error}") from error
+        self.answers += 1
+        return actions
+
+
+class Evaluator:
+    """Scores the artefacts of one evaluation's runs."""
+
+    def __init__(self, directory: Path, key: bytes) -> None:
+        self._directory = directory
+        self._key = key
+        self._manifest: Manifest = read_manifest(directory)
+        self._plan: Plan = read_plan(directory)
+        self._source = read_source(directory, self._manifest).decode()
+        self._sandbox: Sandbox = load_backend(self._manifest.sandbox)
+        self._provenance = provenance(self._sandbox.describe(), self._manifest.device)
+        self._pool = Pool()
+
+    def work(self) -> bool:
+        """Score one artefact, if there is one; whether there was."""
+        for run, bench in self._benches():
+            step = next_export(bench)
+            if step is not None:
+                self._score_curve_point(run, bench, step)
+                return True
+        for run, bench in self._benches():
+            step = self._final_step(bench)
+            if step is not None:
+                self._score_final(run, bench, step)
+                return True
+        return False
+
+    def _benches(self) -> Iterator[tuple[PlannedRun, Workbench]]:
+        for run in self._manifest.runs:
+            begun = attempts(self._directory, run.id)
+            if begun:
+                last = attempt_directory(self._directory, run.id, begun[-1])
+                if not (last / RECORD).exists():
+                    yield run, Workbench(last)
+
+    @staticmethod
+    def _final_step(bench: Workbench) -> int | None:
+        """The step of an artefact that is to be scored for good, its learner being dead."""
+        if not bench.worker_gone() or bench.read_final() is not None:
+            return None
+        try:
+            training = bench.read_training()
+        except Damaged:
+            return None  # The harness notices too, and has the run trained again.
+        if training is None or training.verdict is not None or bench.has_failed_evaluation():
+            return None
+        return training.steps
+
+    def _score_curve_point(self, run: PlannedRun, bench: Workbench, step: int) -> None:
+        episodes = self._plan.profile.eval_episodes
+        scored, _ = self._score(run, bench, step, "curve", episodes)
+        if scored.verdict is not None:
+            # Written before the point itself: a worker that sees the mark looks for the point.
+            bench.write_curve_point(step, scored)
+            bench.mark_failed_evaluation()
+        else:
+            bench.write_curve_point(step, scored)
+        if step != self._plan.profile.total_timesteps:
+            bench.drop_export(step)
+
+    def _score_final(self, run: PlannedRun, bench: Workbench, step: int) -> None:
+        count = self._plan.profile.final_episodes
+        scored, episodes = self._score(run, bench, step, "final", count)
+        if episodes is not None:
+            scored = scored.model_copy(update={"trace_sha256": _write_trace(bench.trace, episodes)})
+        bench.write_final(scored)
+
+    def _score(
+        self, run: PlannedRun, bench: Workbench, step: int, purpose: Purpose, count: int
+    ) -> tuple[Scored, Episodes | None]:
+        environment = self._plan.planned(run.environment).environment
+        limits = self._plan.profile.limits
+        artefact = bench.read_export(step)
+        slots = min(POOL_SIZE, count)
+        answers = -(-count // slots) * environment.time_limit
+
+        def seed(purpose: Purpose, index: int) -> int:
+            manifest = self._manifest
+            return evaluation_seed(
+                self._key,
+                manifest.task,
+                manifest.task_version,
+                run.environment,
+                run.seed,
+                purpose,
+                index,
+            )
+
+        config = guest_config(
+            "actor",
+            environment,
+            self._plan,
+            seed("actor", 0),
+            self._source,
+            self._manifest.device,
+        )
+        phase = f"importing the source to evaluate the export of step {step}"
+        acting: Acting | None = None
+        with GuestSession(
+            self._sandbox,
+            guest_limits(self._plan, 0),
+            bench.actor_log,
+            wire.actor_caps(environment.action_dim, slots),
+            limits.frame_seconds,
+            2 * limits.start_seconds + answers * limits.acting_milliseconds / 1000,
+        ) as session:
+            try:
+                session.configure(config)
+                session.give(Kind.ARTEFACT, artefact)
+                session.await_({Kind.IMPORTED}, limits.start_seconds)
+                phase = f"loading the export of step {step}"
+                session.await_({Kind.READY}, limits.start_seconds)
+                phase = f"acting with the export of step {step}"
+                acting = Acting(
+                    session, self._pool.take(environment, slots), environment.action_dim
+                )
+                try:
+                    episodes = acting.play([seed(purpose, index) for index in range(count)])
+                except Diverged:
+                    raise GuestFault(
+                        "crashed",
+                        "its actions drove the simulation to numbers that are not finite",
+                    ) from None
+            except (GuestFault, Vanished) as fault:
+                verdict = settle(
+                    fault,
+                    session.end(),
+                    phase,
+                    None if acting is None else acting.answers,
+                    bench.actor_log,
+                )
+                return Scored(evaluation=None, verdict=verdict, provenance=self._provenance), None
+            evaluation = Evaluation(
+                step=step,
+                returns=tuple(episodes.returns),
+                lengths=tuple(episodes.lengths),
+                mean=float(np.mean(episodes.returns)),
+                thinking_seconds=session.thinking_seconds,
+            )
+        return Scored(evaluation=evaluation, verdict=None, provenance=self._provenance), episodes
+
+
+def next_export(bench: Workbench) -> int | None:
+    """The earliest artefact of a run that has no curve point yet, unless an earlier one failed."""
+    if bench.has_failed_evaluation():
+        return None
+    done = {int(path.stem) for path in bench.evaluations.glob("[0-9]*.json")}
+    return next((step for step in bench.exported_steps() if step not in done), None)
+
+
+def _write_trace(path: Path, episodes: Episodes) -> str:
+    """Store the final evaluation's actions, enough to simulate it again; SHA-256 of the file."""
+    temporary = path.with_suffix(".tmp.npz")
+    np.savez_compressed(
+        temporary,
+        seed_index=np.arange(len(episodes.lengths), dtype=np.int32),
+        lengths=np.array(episodes.lengths, dtype=np.int32),
+        actions=np.concatenate(episodes.actions),
+    )
+    with temporary.open("rb") as file:
+        os.fsync(file.fileno())
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    temporary.replace(path)
+    sync_directory(path.parent)
+    return digest
+
+
+def main(directory: Path, key_file: Path) -> int:
+    """Score until the harness ends this process."""
+    os.nice(NICENESS)
+    try:
+        evaluator = Evaluator(directory, load_key(key_file))
+        while True:
+            if not evaluator.work():
+                time.sleep(POLL_SECONDS)
+    except (InfrastructureError, OSError) as error:
+        print(f"evaluator: {error}", file=sys.stderr)
+        return EXIT_INFRASTRUCTURE
+
+
+if __name__ == "__main__":
+    die_with_parent(int(sys.argv[3]))
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))

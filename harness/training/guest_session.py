@@ -1,0 +1,175 @@
+"""One conversation with one guest: start it, accept its only connection, ask, measure, end it."""
+
+import json
+import os
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from harness.training.verdict import (
+    GuestFault,
+    InfrastructureError,
+    Vanished,
+    failure,
+    log_tail,
+    too_late,
+)
+from sandbox import wire
+from sandbox.base import SOCKET_NAME, Exit, Limits, Sandbox, SandboxError
+from sandbox.wire import Frame, Kind
+
+HELLO_SECONDS = 120.0
+"""For a sandbox and an interpreter to start on a machine under load: nothing of a submission runs."""
+
+_SOCKET_PARENTS = ("/tmp", "/dev/shm", "/var/tmp")
+"""Short, whatever TMPDIR or the checkout's path are: a Unix socket's path has 107 bytes at most."""
+
+
+class GuestSession:
+    """A started guest and the channel to it. Use as a context: leaving it kills the guest.
+
+    Time is the guest's own thinking time: from the sending of a frame to the arrival of its answer.
+    """
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        limits: Limits,
+        log: Path,
+        caps: Mapping[Kind, int],
+        frame_seconds: float,
+        thinking_limit_seconds: float,
+    ) -> None:
+        self.thinking_seconds = 0.0
+        self._frame_seconds = frame_seconds
+        self._thinking_limit = thinking_limit_seconds
+        self._log = log
+        self._directory = _short_directory()
+        try:
+            listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            listener.bind(str(self._directory / SOCKET_NAME))
+            listener.listen(1)
+            self._guest = sandbox.start(self._directory, limits, log, {})
+        except (OSError, SandboxError) as error:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            raise InfrastructureError(f"the sandbox did not start: {error}") from error
+        try:
+            with listener:
+                # One guest, one connection: the listener is closed as soon as it has come.
+                self._channel = wire.Channel(self._accept(listener), caps)
+            self._receive(HELLO_SECONDS, {Kind.HELLO})
+        except (GuestFault, Vanished, InfrastructureError) as error:
+            self.end()
+            raise InfrastructureError(
+                f"the guest did not say hello ({error}); its log ends: {log_tail(log)[-500:]!r}"
+            ) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.end()
+
+    def configure(self, config: Mapping[str, Any]) -> None:
+        """Hand over the source and all that a guest may know. From here on faults are its own."""
+        self._send(Kind.CONFIG, json.dumps(config).encode())
+
+    def give(self, kind: Kind, payload: bytes) -> None:
+        """Send a frame that has no answer of its own."""
+        self._send(kind, payload)
+
+    def await_(self, expected: set[Kind], seconds: float) -> Frame:
+        """Wait for one of the expected frames without sending anything. Counts as thinking."""
+        return self._receive(seconds, expected)
+
+    def ask(self, kind: Kind, payload: bytes, expected: set[Kind]) -> Frame:
+        """Send a frame and wait for its answer, within the frame's deadline and the thinking time.
+
+        Raises GuestFault or Vanished for everything that the guest can do wrong.
+        """
+        self._send(kind, payload)
+        return self._receive(self._frame_seconds, expected)
+
+    def usage(self) -> Exit:
+        """What the guest has used so far."""
+        return self._guest.usage()
+
+    def end(self) -> Exit:
+        """Kill the guest and remove its socket. Calling it again is harmless."""
+        if hasattr(self, "_channel"):
+            self._channel.close()
+        ended = self._guest.kill()
+        shutil.rmtree(self._directory, ignore_errors=True)
+        return ended
+
+    def _send(self, kind: Kind, payload: bytes) -> None:
+        try:
+            self._channel.send(kind, payload, seconds=self._frame_seconds)
+        except wire.Late as error:
+            raise too_late(
+                "deadline of a frame", self._frame_seconds, self._frame_seconds
+            ) from error
+        except wire.Closed:
+            # It may have said why before it went: then that is raised instead.
+            self._receive(self._frame_seconds, set())
+
+    def _receive(self, seconds: float, expected: set[Kind]) -> Frame:
+        left = self._thinking_limit - self.thinking_seconds
+        began = time.monotonic()
+        try:
+            frame = self._channel.receive(max(min(seconds, left), 0.0))
+        except wire.Late as error:
+            waited = time.monotonic() - began
+            if left < seconds:
+                raise too_late(
+                    "thinking time of the run", self._thinking_limit, self.thinking_seconds + waited
+                ) from error
+            raise too_late("deadline of a frame", seconds, waited) from error
+        except wire.Closed as error:
+            raise Vanished(str(error)) from error
+        except wire.Malformed as error:
+            raise GuestFault("protocol-violation", f"it {error}") from error
+        finally:
+            self.thinking_seconds += time.monotonic() - began
+        if frame.kind is Kind.FAILURE:
+            try:
+                raise failure(*wire.decode_failure(frame.payload))
+            except wire.Malformed as error:
+                raise GuestFault("protocol-violation", f"it {error}") from error
+        if not expected:
+            raise Vanished("it closed its connection")
+        if frame.kind not in expected:
+            due = " or ".join(sorted(each.name for each in expected))
+            raise GuestFault("protocol-violation", f"it sent {frame.kind.name} where {due} is due")
+        return frame
+
+    def _accept(self, listener: socket.socket) -> socket.socket:
+        deadline = time.monotonic() + HELLO_SECONDS
+        listener.settimeout(0.1)
+        while time.monotonic() < deadline:
+            try:
+                connection, _ = listener.accept()
+            except TimeoutError:
+                ended = self._guest.exit()
+                if ended is not None:
+                    raise InfrastructureError(f"it {ended.describe()}") from None
+            else:
+                return connection
+        raise InfrastructureError(f"no connection within {HELLO_SECONDS:.0f} s")
+
+
+def _short_directory() -> Path:
+    for parent in _SOCKET_PARENTS:
+        if os.access(parent, os.W_OK | os.X_OK):
+            return Path(tempfile.mkdtemp(prefix="ts-", dir=parent))
+    raise InfrastructureError(f"none of {', '.join(_SOCKET_PARENTS)} can be written to")

@@ -1,0 +1,133 @@
+"""The table of verdicts: what ended a run, in words that name the limit, the value and what to do.
+
+Invariants:
+- a breach that the backend measured outranks whatever the guest said or how it exited;
+- `out-of-memory`, `too-many-processes` and `too-much-output` come from a measured breach alone;
+- `infrastructure` is not here: it is `InfrastructureError`, raised only before a byte of the
+  submission has reached a guest, or for faults of the host's own.
+"""
+
+from pathlib import Path
+
+from harness.records import Verdict, VerdictKind
+from sandbox.base import Exit, LimitName
+from sandbox.wire import MEBIBYTE, FailureKind, printable
+
+LOG_TAIL_BYTES = 4_000
+
+ADVICE: dict[VerdictKind, str] = {
+    "scored": "",
+    "rejected": "Make the named modules smaller, or drop one; target networks count too.",
+    "crashed": "Read the traceback: its last line of submission.py is where to look.",
+    "exited": "A run ends when the harness ends it; do not exit or return from the training loop.",
+    "timed-out": "The log's tail says where the guest was; make that part faster, or end its loop.",
+    "out-of-memory": "Hold fewer or smaller tensors; look for lists that grow with every update.",
+    "too-many-processes": "Start no processes or threads; the learner has one core.",
+    "too-much-output": "Print less: metrics that `update` returns are logged anyway.",
+    "protocol-violation": "Return finite actions of shape (action_dim,), and leave the environment "
+    "to the training loop.",
+}
+"""What to do, by kind: every verdict has one."""
+
+_BREACHES: dict[LimitName, tuple[VerdictKind, str, int, str]] = {
+    "memory": ("out-of-memory", "memory", MEBIBYTE, "MiB"),
+    "scratch": ("out-of-memory", "scratch space", MEBIBYTE, "MiB"),
+    "processes": ("too-many-processes", "processes and threads", 1, ""),
+    "output": ("too-much-output", "output", MEBIBYTE, "MiB"),
+}
+"""Limit → verdict, its name, the unit to say it in."""
+
+
+class InfrastructureError(Exception):
+    """Not the submission's fault. The run has no record and is run again, three times at most."""
+
+
+class GuestFault(Exception):
+    """Something that the guest did or failed to do. `settle` makes it a verdict."""
+
+    def __init__(
+        self,
+        kind: VerdictKind,
+        cause: str,
+        *,
+        limit: str | None = None,
+        allowed: float | None = None,
+        measured: float | None = None,
+        detail: str = "",
+    ) -> None:
+        super().__init__(cause)
+        self.kind = kind
+        self.cause = cause
+        self.limit = limit
+        self.allowed = allowed
+        self.measured = measured
+        self.detail = detail
+
+
+class Vanished(Exception):
+    """The guest closed its socket without a word: its exit tells why."""
+
+
+def too_late(limit: str, allowed: float, measured: float) -> GuestFault:
+    """A deadline passed, or the thinking time is used up; both in seconds."""
+    return GuestFault(
+        "timed-out",
+        f"{limit}: {measured:.1f} s of {allowed:.1f} s allowed",
+        limit=limit,
+        allowed=allowed,
+        measured=measured,
+    )
+
+
+def failure(kind: FailureKind, text: str) -> GuestFault:
+    """A guest's own last words."""
+    if kind is FailureKind.OVER_BUDGET:
+        return GuestFault("rejected", text.replace("\n", " "), limit="parameter budget")
+    last = text.strip().splitlines()[-1] if text.strip() else "no message"
+    return GuestFault("crashed", f"it raised {last[:300]}", detail=text)
+
+
+def settle(
+    fault: GuestFault | Vanished, ended: Exit, phase: str, step: int | None, log: Path
+) -> Verdict:
+    """The verdict for a guest that is dead by now."""
+    if ended.breach is not None:
+        kind, limit, unit, name = _BREACHES[ended.breach.limit]
+        measured, allowed = ended.breach.measured / unit, ended.breach.allowed / unit
+        fault = GuestFault(
+            kind,
+            f"{limit}: {measured:,.0f} {name}".rstrip()
+            + f" of {allowed:,.0f} {name}".rstrip()
+            + f" allowed ({ended.breach.evidence})",
+            limit=limit,
+            allowed=allowed,
+            measured=measured,
+        )
+    elif isinstance(fault, Vanished):
+        if ended.signal is None and ended.code == 0:
+            fault = GuestFault("exited", "it exited with status 0 before its work was done")
+        else:
+            fault = GuestFault("crashed", f"it {ended.describe()}")
+    return Verdict(
+        kind=fault.kind,
+        cause=fault.cause,
+        advice=ADVICE[fault.kind],
+        phase=phase,
+        step=step,
+        limit=fault.limit,
+        allowed=fault.allowed,
+        measured=fault.measured,
+        detail=fault.detail,
+        log_tail=log_tail(log),
+    )
+
+
+def log_tail(log: Path) -> str:
+    """The end of a guest's output, escaped."""
+    try:
+        with log.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - LOG_TAIL_BYTES))
+            return printable(file.read(LOG_TAIL_BYTES).decode("utf-8", "replace"), lines=True)
+    except OSError:
+        return ""

@@ -1,0 +1,90 @@
+class Actor(nn.Module):
+    """Deterministic policy: two hidden layers, tanh, scaled to the action bound."""
+
+    def __init__(self, obs_dim, action_dim, max_action):
+        super().__init__()
+        self.net = _mlp_factory(obs_dim, action_dim)
+        self.max_action = max_action
+
+    def forward(self, obs):
+        return torch.tanh(self.net(obs)) * self.max_action
+
+    def get_action(self, obs):
+        return self(obs)
+
+
+class QNetwork(nn.Module):
+    """Q(s, a): two hidden layers over the state and the action side by side."""
+
+    def __init__(self, obs_dim, action_dim):
+        super().__init__()
+        self.net = _mlp_factory(obs_dim + action_dim, 1)
+
+    def forward(self, obs, action):
+        return self.net(torch.cat([obs, action], dim=1))
+
+
+class OffPolicyAlgorithm:
+    """TD3 (Fujimoto et al. 2018, arXiv 1802.09477), with the hyperparameters of CleanRL's script.
+
+    Three changes to DDPG: the smaller of two critics in the target, noise on the target action, and
+    an actor and target networks that move once in `policy_frequency` critic updates.
+    """
+
+    POLICY_NOISE = 0.2  # standard deviation of the target action's noise, in units of max_action
+    NOISE_CLIP = 0.5  # bound of that noise, in the same units
+
+    def __init__(self, obs_dim, action_dim, max_action, device, args):
+        self.args = args
+        self.device = device
+        self.max_action = max_action
+        self.actor = Actor(obs_dim, action_dim, max_action).to(device)
+        self.qf1 = QNetwork(obs_dim, action_dim).to(device)
+        self.qf2 = QNetwork(obs_dim, action_dim).to(device)
+        self.target_actor = copy.deepcopy(self.actor)
+        self.qf1_target = copy.deepcopy(self.qf1)
+        self.qf2_target = copy.deepcopy(self.qf2)
+        critics = [*self.qf1.parameters(), *self.qf2.parameters()]
+        self.q_optimizer = optim.Adam(critics, lr=args.learning_rate)
+        self.actor_optimizer = optim.Adam(self.actor.parameters(), lr=args.learning_rate)
+        self.updates = 0
+
+    def select_action(self, obs):
+        with torch.no_grad():
+            obs = torch.as_tensor(obs, dtype=torch.float32, device=self.device)
+            action = self.actor(obs.unsqueeze(0))[0].cpu().numpy()
+        noise = np.random.normal(0, self.args.exploration_noise * self.max_action, action.shape)
+        return np.clip(action + noise, -self.max_action, self.max_action)
+
+    def update(self, batch):
+        obs, next_obs, actions, rewards, dones = batch
+        self.updates += 1
+
+        with torch.no_grad():
+            noise = torch.randn_like(actions) * self.POLICY_NOISE
+            noise = noise.clamp(-self.NOISE_CLIP, self.NOISE_CLIP) * self.max_action
+            next_actions = self.target_actor(next_obs) + noise
+            next_actions = next_actions.clamp(-self.max_action, self.max_action)
+            next_q = torch.min(
+                self.qf1_target(next_obs, next_actions), self.qf2_target(next_obs, next_actions)
+            ).view(-1)
+            target = rewards + (1 - dones) * self.args.gamma * next_q
+
+        q1 = self.qf1(obs, actions).view(-1)
+        q2 = self.qf2(obs, actions).view(-1)
+        q_loss = F.mse_loss(q1, target) + F.mse_loss(q2, target)
+        self.q_optimizer.zero_grad()
+        q_loss.backward()
+        self.q_optimizer.step()
+        metrics = {"q_loss": q_loss.detach(), "q1": q1.detach().mean()}
+
+        if self.updates % self.args.policy_frequency == 0:
+            actor_loss = -self.qf1(obs, self.actor(obs)).mean()
+            self.actor_optimizer.zero_grad()
+            actor_loss.backward()
+            self.actor_optimizer.step()
+            soft_update(self.target_actor, self.actor, self.args.tau)
+            soft_update(self.qf1_target, self.qf1, self.args.tau)
+            soft_update(self.qf2_target, self.qf2, self.args.tau)
+            metrics["actor_loss"] = actor_loss.detach()
+        return metrics
