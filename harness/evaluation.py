@@ -9,6 +9,7 @@ What holds here:
 
 import fcntl
 import hashlib
+import hmac
 import json
 import os
 import platform
@@ -276,6 +277,7 @@ def compose(manifest: Manifest, run: PlannedRun, attempt: int, bench: Workbench)
         training=training,
         evaluator=scorers[-1].provenance if scorers else None,
         trace_sha256=final.trace_sha256 if evaluation is not None and final is not None else None,
+        recorded=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
 
@@ -288,7 +290,7 @@ def begin(
     Raises Busy, ManifestDiffers, or keys.KeyMissing.
     """
     key = operator_key(store)
-    fresh = make_manifest(conditions, accepted, name, keys.fingerprint(key))
+    fresh = make_manifest(conditions, accepted, name, key)
     directory = store.directory(fresh.task, fresh.profile, fresh.evaluation)
     directory.mkdir(parents=True, exist_ok=True)
     with hold(directory / LOCK):
@@ -334,7 +336,7 @@ def make_plan(conditions: Conditions) -> Plan:
 
 
 def make_manifest(
-    conditions: Conditions, accepted: Accepted, name: str, key_fingerprint: str
+    conditions: Conditions, accepted: Accepted, name: str, key: bytes
 ) -> Manifest:
     """What the evaluation is, under the present conditions."""
     task, profile = conditions.task, conditions.profile
@@ -343,10 +345,12 @@ def make_manifest(
     heldout_hash = (
         content_hash(conditions.heldout) if conditions.heldout and heldout != "none" else None
     )
+    # Keyed, because a submitter sees the id: it must not confirm a guess at the held-out list.
     identity = json.dumps([task.name, profile.name, name, accepted.sha256, heldout_hash])
+    digest = hmac.new(key, identity.encode(), hashlib.sha256).hexdigest()
     unranked = _why_unranked(conditions, environments)
     return Manifest(
-        evaluation=f"{_safe(name)}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}",
+        evaluation=f"{_safe(name)}-{digest[:12]}",
         name=name,
         form=accepted.form,
         task=task.name,
@@ -357,7 +361,7 @@ def make_manifest(
         profile_sha256=profile_hash(task, profile),
         heldout=heldout,
         heldout_sha256=heldout_hash,
-        key_fingerprint=key_fingerprint,
+        key_fingerprint=keys.fingerprint(key),
         sandbox=conditions.sandbox.name,
         confined=conditions.sandbox.confined,
         ranked=not unranked,

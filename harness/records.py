@@ -5,7 +5,9 @@ frozen, and JSON in a file is exactly its dump.
 """
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, Self
+
+from pydantic import FiniteFloat, model_validator
 
 from harness.task import Budget, Model, Planned, Profile, Scale
 
@@ -51,10 +53,10 @@ class Evaluation(Model):
 
     step: int
     """Training steps that the policy had had."""
-    returns: tuple[float, ...]
+    returns: tuple[FiniteFloat, ...]
     """By episode, in the order of the episodes' seeds. All episodes, always."""
     lengths: tuple[int, ...]
-    mean: float
+    mean: FiniteFloat
     thinking_seconds: float
     """The actor's, all answers together."""
 
@@ -136,6 +138,14 @@ class Record(Model):
     """What scored it; None where nothing was evaluated."""
     trace_sha256: str | None
     """Of the trace of the final evaluation."""
+    recorded: str
+    """When all of this was complete: UTC, ISO 8601."""
+
+    @model_validator(mode="after")
+    def _scored_by_a_final_evaluation(self) -> Self:
+        if (self.final is not None) != (self.verdict.kind == "scored"):
+            raise ValueError("a run has a final evaluation exactly where its verdict is scored")
+        return self
 
 
 class PlannedRun(Model):

@@ -6,6 +6,8 @@ immutable and knows nothing of how a run is made or scored.
 """
 
 import hashlib
+import json
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -281,9 +283,26 @@ def plan(task: Task, profile: Profile, heldout: HeldOut | None) -> tuple[Planned
     return (*visible, *hidden)
 
 
+_WORDING = re.compile(r"summary|title|confirm|steps_per_second|.*_source")
+"""Fields that change no number of any run."""
+
+
 def content_hash(model: BaseModel) -> str:
-    """SHA-256 (hex) of a model's canonical JSON: what a manifest compares."""
-    return hashlib.sha256(model.model_dump_json().encode()).hexdigest()
+    """SHA-256 (hex) of a model's canonical JSON without its wording: what a manifest compares."""
+    content = json.dumps(_without_wording(model.model_dump(mode="json")), sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _without_wording(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: _without_wording(each)
+            for key, each in value.items()
+            if not _WORDING.fullmatch(key)
+        }
+    if isinstance(value, list):
+        return [_without_wording(each) for each in value]
+    return value
 
 
 def _with_key(tables: Mapping[str, Any], key: str) -> dict[str, Any]:

@@ -70,7 +70,8 @@ class LocalExecutor(Executor):
         with log.open("wb") as stderr:
             return subprocess.Popen(
                 [sys.executable, "-P", "-m", module, *arguments, str(os.getpid())],
-                cwd=REPOSITORY,
+                # MuJoCo leaves its warnings in the working directory.
+                cwd=self._logs,
                 env=os.environ | _ONE_THREAD | {"PYTHONPATH": str(REPOSITORY)},
                 stdin=subprocess.DEVNULL,
                 stdout=stderr,

@@ -56,15 +56,20 @@ class Store:
                 say(f"{path}: cannot be read and is left out: {_first_line(error)}")
 
     def load(self, directory: Path, say: Say) -> Stored:
-        """One evaluation. Damaged records are set aside, said, and missing from the answer."""
+        """One evaluation. Damaged records are set aside, said, and missing from the answer.
+
+        A run whose last attempt has no record is not finished, whatever earlier attempts say: none
+        of its records are in the answer.
+        """
         manifest = read_manifest(directory)
-        records = [
-            record
-            for run in manifest.runs
-            for attempt in attempts(directory, run.id)
-            if (record := read_record(attempt_directory(directory, run.id, attempt), say))
-            is not None
-        ]
+        records: list[Record] = []
+        for run in manifest.runs:
+            read = [
+                read_record(attempt_directory(directory, run.id, attempt), say)
+                for attempt in attempts(directory, run.id)
+            ]
+            if read and read[-1] is not None:
+                records += [record for record in read if record is not None]
         return Stored(directory, manifest, tuple(records))
 
 
@@ -89,7 +94,8 @@ def read_record(attempt: Path, say: Say) -> Record | None:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
-        return _set_aside(path, error, say)
+        _set_aside(path, error, say)
+        return None
     try:
         body = content.split("\n", 1)[1].removesuffix("}\n")
         declared = json.loads(content)["sha256"]
@@ -97,7 +103,8 @@ def read_record(attempt: Path, say: Say) -> Record | None:
             raise ValueError("its checksum does not fit its content")
         return Record.model_validate_json(body)
     except (ValueError, KeyError, IndexError, TypeError) as error:
-        return _set_aside(path, error, say)
+        _set_aside(path, error, say)
+        return None
 
 
 def _set_aside(path: Path, error: Exception, say: Say) -> None:

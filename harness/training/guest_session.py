@@ -20,7 +20,7 @@ from harness.training.verdict import (
     too_late,
 )
 from sandbox import wire
-from sandbox.base import SOCKET_NAME, Exit, Limits, Sandbox, SandboxError
+from sandbox.base import SOCKET_NAME, Exit, Limits, Sandbox, SandboxError, Usage
 from sandbox.wire import Frame, Kind
 
 HELLO_SECONDS = 120.0
@@ -100,7 +100,7 @@ class GuestSession:
         self._send(kind, payload)
         return self._receive(self._frame_seconds, expected)
 
-    def usage(self) -> Exit:
+    def usage(self) -> Usage:
         """What the guest has used so far."""
         return self._guest.usage()
 

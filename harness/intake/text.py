@@ -1,0 +1,129 @@
+"""From a path to text: one opening, one bounded read, and only such text as means one thing.
+
+What is repaired (a byte-order mark, CRLF throughout) is said in a note; what could be read in two
+ways is refused. Lines are split on LF alone, here and everywhere in intake.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.intake.refusals import Finding, Refused, finding
+
+MAX_FILE_BYTES = 256 * 1024
+
+# C0 and C1 without tab, LF, vertical tab, form feed, CR and U+0085: none of those splits our lines.
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f]")
+_UTF8_BOM = b"\xef\xbb\xbf"
+_OTHER_BOMS = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
+
+
+class Text(NamedTuple):
+    """A submission's text, LF only and without a byte-order mark, and what was done to it."""
+
+    text: str
+    notes: tuple[str, ...]
+
+
+def read(path: Path) -> bytes:
+    """The bytes of a regular file of at most MAX_FILE_BYTES. Raises Refused.
+
+    A link to a file is followed: the path is the caller's word, not the submission's.
+    """
+    try:
+        # Before the opening, which alone can set off a device; the check after it is what counts.
+        _require_regular(path, path.stat())
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise Refused(
+            [finding("file-unreadable", str(path), None, f"cannot read the file: {reason}")]
+        ) from error
+    with os.fdopen(descriptor, "rb") as file:
+        _require_regular(path, os.fstat(descriptor))
+        try:
+            content = file.read(MAX_FILE_BYTES + 1)
+        except OSError as error:
+            message = f"cannot read the file: {error.strerror}"
+            raise Refused([finding("file-unreadable", str(path), None, message)]) from error
+    # A file can grow between the look at its size and the read.
+    _require_size(path, len(content))
+    return content
+
+
+def decode(content: bytes, file: str) -> Text:
+    """`content` as text. Raises Refused with the line for what is not plain UTF-8 text."""
+    notes: list[str] = []
+    if content.startswith(_OTHER_BOMS):
+        raise Refused([finding("encoding", file, 1, "the file begins like UTF-16 or UTF-32")])
+    if content.startswith(_UTF8_BOM):
+        content = content[len(_UTF8_BOM) :]
+        notes.append("A byte-order mark at the start was dropped.")
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = content[: error.start]
+        start = before.rfind(b"\n") + 1
+        line = content[start:].split(b"\n", 1)[0].decode("utf-8", "backslashreplace")
+        column = len(before[start:].decode("utf-8")) + 1
+        message = f"byte 0x{content[error.start]:02x} is not UTF-8"
+        raise Refused(
+            [finding("encoding", file, before.count(b"\n") + 1, message, text=line, column=column)]
+        ) from error
+    if found := _CONTROL.search(text):
+        message = f"the control character U+{ord(found[0]):04X} is not plain text"
+        raise Refused([_at("control-characters", file, text, found.start(), message)])
+    if not text.strip():
+        raise Refused([finding("empty", file, None, "the file holds no text")])
+    if "\r" in text:
+        text = _without_crlf(text, file)
+        notes.append("Line ends were CRLF throughout and are LF now.")
+    return Text(text, tuple(notes))
+
+
+def _without_crlf(text: str, file: str) -> str:
+    pairs = text.count("\r\n")
+    if text.count("\r") == pairs == text.count("\n"):
+        return text.replace("\r\n", "\n")
+    alone = re.search(r"\r(?!\n)", text)
+    # Without a CR of its own the text has both CRLF and LF; the rarer of the two is shown.
+    bare = re.search(r"(?<!\r)\n", text) if 2 * pairs >= text.count("\n") else None
+    if alone:
+        offset, message = alone.start(), "a carriage return stands alone"
+    elif bare:
+        offset, message = bare.start(), "this line ends in LF, others in CRLF"
+    else:
+        offset, message = text.index("\r\n"), "this line ends in CRLF, others in LF"
+    raise Refused([_at("line-endings", file, text, offset, message)])
+
+
+def _at(rule: str, file: str, text: str, offset: int, message: str) -> Finding:
+    """A finding at a character of `text`, which may still hold CRs."""
+    start = text.rfind("\n", 0, offset) + 1
+    line = text[start:].split("\n", 1)[0]
+    number = text.count("\n", 0, offset) + 1
+    return finding(rule, file, number, message, text=line, column=offset - start + 1)
+
+
+def _require_regular(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        kind = next(name for test, name in _KINDS if test(status.st_mode))
+        raise Refused([finding("file-kind", str(path), None, f"this is {kind}, not a file")])
+    _require_size(path, status.st_size)
+
+
+def _require_size(path: Path, size: int) -> None:
+    if size > MAX_FILE_BYTES:
+        message = f"the file has {size:,} bytes or more; at most {MAX_FILE_BYTES:,} are read"
+        raise Refused([finding("file-size", str(path), None, message)])
+
+
+_KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (lambda mode: True, "a device"),
+)

@@ -1,0 +1,333 @@
+"""Unified diffs, read and applied to the one file that we hold: no path in them is ever opened.
+
+A parser of our own, because `git apply` and `patch` search for a place, forgive counts and follow
+paths. Here a hunk stands where its old line numbers say, or the diff is refused.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise
+from typing import NamedTuple, NoReturn
+
+from harness.intake.refusals import Refused, finding
+
+SCAFFOLD = "scaffold.py"
+
+_HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
+_TIMESTAMP = re.compile(r"\s\d{4}-\d\d-\d\d[ T].*$")
+_EXTENDED = (
+    # Lines between `diff --git` and the first hunk that ask for more than a change of text.
+    (("rename ", "copy ", "similarity index ", "dissimilarity index "), "diff-rename"),
+    (("old mode ", "new mode ", "new file mode ", "deleted file mode "), "diff-mode"),
+    (("GIT binary patch", "Binary files "), "diff-binary"),
+)
+_OTHER_KINDS = (
+    (re.compile(r"diff --(?:cc|combined) |@@@+ -"), "a combined diff of a merge"),
+    (re.compile(r"\*{15}$|\*\*\* \d+(?:,\d+)? \*\*\*\*$"), "a context diff"),
+    (re.compile(r"\*\*\* Begin Patch"), "an edit for a chat program"),
+)
+_PLAIN = re.compile(r"\d+(?:,\d+)?[acd]\d+(?:,\d+)?$")
+"""A hunk's header in the output of `diff` without options; `< ` or `> ` follows."""
+
+
+class Line(NamedTuple):
+    """One line of a hunk."""
+
+    sign: str
+    """One of " ", "-", "+"."""
+    text: str
+    """With its LF; without one where the diff says that the file ends there."""
+    number: int
+    """1-based, in the diff."""
+
+
+class Hunk(NamedTuple):
+    """One hunk: `old` is the index (0-based) of the first old line, or where lines come in."""
+
+    number: int
+    old: int
+    lines: tuple[Line, ...]
+
+    def side(self, sign: str) -> list[str]:
+        """The text before ("-") or after ("+") the hunk."""
+        return [line.text for line in self.lines if line.sign in (" ", sign)]
+
+
+class Origin(NamedTuple):
+    """A line of the result, and the line of the diff that brought it (None: the scaffold's)."""
+
+    text: str
+    number: int | None
+
+
+def looks_like_diff(lines: Sequence[str]) -> bool:
+    """Whether the text means to be a diff of any kind; code in a region has no such lines."""
+    return _other_kind(lines) is not None or any(
+        line.startswith(("diff --git ", "@@ -"))
+        or (line.startswith("--- ") and following.startswith("+++ "))
+        for line, following in pairwise([*lines, ""])
+    )
+
+
+def parse(lines: Sequence[str], file: str, task: str) -> tuple[Hunk, ...]:
+    """The hunks of a diff of one file named scaffold.py. Raises Refused with the diff's line."""
+    other = _other_kind(lines)
+    if other is not None and not any(line.startswith("@@ -") for line in lines):
+        index, kind = other
+        _refuse("diff-kind", file, index + 1, f"this is {kind}", lines[index])
+    return _Parser(lines, file, task).parse()
+
+
+def apply(hunks: Sequence[Hunk], old: Sequence[str], file: str) -> list[Origin]:
+    """The lines (each with its LF) after the hunks. Raises Refused."""
+    result: list[Origin] = []
+    done = 0
+    for hunk in hunks:
+        before = hunk.side("-")
+        if hunk.old < done:
+            _refuse("diff-order", file, hunk.number, "this hunk begins before the last one ends")
+        end = hunk.old + len(before)
+        if end > len(old) or list(old[hunk.old : end]) != before:
+            _misplaced(hunk, old, file)
+        result += [Origin(text, None) for text in old[done : hunk.old]]
+        for line in hunk.lines:
+            if line.sign != "-":
+                result.append(Origin(line.text, line.number if line.sign == "+" else None))
+        done = end
+    result += [Origin(text, None) for text in old[done:]]
+    for origin in result[:-1]:
+        if not origin.text.endswith("\n"):
+            message = "a line without a line end in the middle of the file"
+            _refuse("diff-newline", file, origin.number, message, origin.text)
+    return result
+
+
+def changes_outside(hunks: Sequence[Hunk], first: int, last: int) -> Iterator[Line]:
+    """The first line of each change that reaches out of the old lines `first` to `last` (1-based).
+
+    Lines that a change removes and adds again unchanged at its ends are not counted.
+    """
+    for hunk in hunks:
+        at = hunk.old
+        for context, group in groupby(hunk.lines, key=lambda line: line.sign == " "):
+            run = list(group)
+            removed = [line for line in run if line.sign == "-"]
+            if not context:
+                yield from _outside(removed, [x for x in run if x.sign == "+"], at, first, last)
+            at += len(run) if context else len(removed)
+
+
+def _outside(
+    removed: list[Line], added: list[Line], at: int, first: int, last: int
+) -> Iterator[Line]:
+    shorter = min(len(removed), len(added))
+    head = 0
+    while head < shorter and removed[head].text == added[head].text:
+        head += 1
+    tail = 0
+    while tail < shorter - head and removed[-1 - tail].text == added[-1 - tail].text:
+        tail += 1
+    removed, added = (side[head : len(side) - tail] for side in (removed, added))
+    for number, line in enumerate(removed, at + head + 1):
+        if not first <= number <= last:
+            yield line
+            return
+    if added and not first - 1 <= at + head <= last:
+        yield added[0]
+
+
+def _other_kind(lines: Sequence[str]) -> tuple[int, str] | None:
+    """The index of the first line that marks a diff of another kind, and the kind."""
+    for index, (line, following) in enumerate(pairwise([*lines, ""])):
+        for pattern, kind in _OTHER_KINDS:
+            if pattern.match(line):
+                return index, kind
+        if following.startswith(("< ", "> ")) and _PLAIN.match(line):
+            return index, "a diff without context lines (`diff` alone)"
+    return None
+
+
+def _misplaced(hunk: Hunk, old: Sequence[str], file: str) -> NoReturn:
+    before = hunk.side("-")
+    places = [
+        start + 1
+        for start in range(len(old) - len(before) + 1)
+        if list(old[start : start + len(before)]) == before
+    ]
+    sources = [line for line in hunk.lines if line.sign != "+"]
+    here = old[hunk.old : hunk.old + len(before)]
+    wrong = next(
+        (line for line, text in zip(sources, here, strict=False) if line.text != text),
+        sources[min(len(here), len(sources) - 1)] if sources else None,
+    )
+    message = f"the text of this hunk does not stand at line {hunk.old + 1} of {SCAFFOLD}"
+    if not before:
+        message = f"{SCAFFOLD} has {len(old)} lines, and this hunk adds after line {hunk.old}"
+    elif places:
+        message += f"; it would fit at line {', '.join(map(str, places[:3]))}"
+    else:
+        message += ", nor anywhere else in it"
+    _refuse(
+        "diff-placement",
+        file,
+        wrong.number if wrong else hunk.number,
+        message,
+        wrong.sign + wrong.text if wrong else "",
+    )
+
+
+def _refuse(rule: str, file: str, line: int | None, message: str, text: str = "") -> NoReturn:
+    raise Refused([finding(rule, file, line, message, text=text)])
+
+
+class _Parser:
+    """One pass over the lines; `at` is the index of the next one."""
+
+    def __init__(self, lines: Sequence[str], file: str, task: str) -> None:
+        self.lines = lines
+        self.file = file
+        self.task = task
+        self.at = 0
+
+    def parse(self) -> tuple[Hunk, ...]:
+        self._preamble()
+        hunks = []
+        while self.at < len(self.lines) and self.lines[self.at].startswith("@@"):
+            hunks.append(self._hunk())
+        if not hunks:
+            self._refuse("diff-header", self.at, "a hunk (`@@ -...`) is expected here")
+        self._epilogue()
+        return tuple(hunks)
+
+    def _preamble(self) -> None:
+        """Everything up to the first hunk: a mail's text, git's header, the two names."""
+        git = False
+        while self.at < len(self.lines):
+            line = self.lines[self.at]
+            if line.startswith("diff --git "):
+                if git:
+                    self._refuse("diff-several", self.at, "a second file begins here")
+                git = True
+            elif git:
+                for starts, rule in _EXTENDED:
+                    if line.startswith(starts):
+                        self._refuse(rule, self.at, "this line asks for more than new text")
+            if line.startswith("@@"):
+                self._refuse("diff-header", self.at, "no file is named before this hunk")
+            if line.startswith("--- ") and self._line(self.at + 1).startswith("+++ "):
+                self._names()
+                return
+            self.at += 1
+        self._refuse("diff-header", len(self.lines) - 1, "the diff names no file and has no hunk")
+
+    def _names(self) -> None:
+        old, new = (_path(self.lines[self.at + offset]) for offset in (0, 1))
+        for offset, path in enumerate((old, new)):
+            if path == "/dev/null":
+                self._refuse("diff-mode", self.at + offset, "this makes or deletes a file")
+            parts = path.split("/")
+            for bad in ("..", ".git"):
+                if bad in parts:
+                    self._refuse("diff-file", self.at + offset, f"the path holds `{bad}`")
+            # The old name alone says which file is meant: `diff -u scaffold.py mine.py` is fine.
+            if offset == 0 and parts[-1] != SCAFFOLD:
+                self._refuse("diff-file", self.at, f"this is a diff of `{parts[-1]}`")
+            if len(parts) > 2 and parts[-3] == "tasks" and parts[-2] != self.task:
+                message = f"this is the scaffold of the task `{parts[-2]}`, not of `{self.task}`"
+                self._refuse("diff-file", self.at + offset, message)
+        self.at += 2
+
+    def _hunk(self) -> Hunk:
+        start = self.at
+        match = _HUNK.match(self.lines[start])
+        if match is None:
+            self._refuse("diff-header", start, "the numbers of this hunk cannot be read")
+        first = int(match[1])
+        declared = tuple(1 if each is None else int(each) for each in (match[2], match[4]))
+        if first == 0 and declared[0]:
+            self._refuse("diff-header", start, "line 0 does not exist; lines count from 1")
+        if declared == (0, 0):
+            self._refuse("diff-counts", start, "this hunk declares no lines")
+        self.at += 1
+        lines: list[Line] = []
+        old, new = declared
+        while old > 0 or new > 0:
+            line = self._line(self.at) if self.at < len(self.lines) else "@"
+            # Mailers and editors strip the space of an empty context line.
+            sign = line[0] if line else " "
+            if sign == "\\":
+                self._no_newline(lines)
+                continue
+            old -= sign in " -"
+            new -= sign in " +"
+            if sign not in " -+" or old < 0 or new < 0:
+                self._miscounted(start, declared)
+            lines.append(Line(sign, line[1:] + "\n", self.at + 1))
+            self.at += 1
+        if self._line(self.at).startswith("\\"):
+            self._no_newline(lines)
+        if self._line(self.at).startswith((" ", "+", "-")) and not self._ends_here():
+            self._miscounted(start, declared)
+        return Hunk(start + 1, first - 1 if declared[0] else first, tuple(lines))
+
+    def _no_newline(self, lines: list[Line]) -> None:
+        if not lines or not lines[-1].text.endswith("\n"):
+            self._refuse("diff-newline", self.at, "this mark belongs to no line")
+        lines[-1] = lines[-1]._replace(text=lines[-1].text[:-1])
+        self.at += 1
+
+    def _ends_here(self) -> bool:
+        """Whether the line opens a mail's signature or the next file."""
+        line = self.lines[self.at]
+        return line in ("-- ", "--") or (
+            line.startswith("--- ") and self._line(self.at + 1).startswith("+++ ")
+        )
+
+    def _miscounted(self, start: int, declared: tuple[int, ...]) -> NoReturn:
+        self.at = start + 1
+        found: list[str] = []
+        while self.at < len(self.lines) and not self._ends_here():
+            line = self.lines[self.at]
+            if line and line[0] not in " +-\\":
+                break
+            found.append(line[:1] or " ")
+            self.at += 1
+        # Blank lines between a hunk and what follows are more likely no part of it.
+        while found and self.lines[start + len(found)] == "":
+            found.pop()
+        old, new = (sum(sign in " " + side for sign in found) for side in "-+")
+        message = (
+            f"the header declares {declared[0]} old and {declared[1]} new lines, "
+            f"{old} and {new} are there"
+        )
+        self._refuse("diff-counts", start, message)
+
+    def _epilogue(self) -> None:
+        signature = False
+        for index in range(self.at, len(self.lines)):
+            line = self.lines[index]
+            if line.startswith("@@ -"):
+                self._refuse("diff-header", index, "no file is named directly before this hunk")
+            if line.startswith("diff --git ") or (
+                line.startswith("--- ") and self._line(index + 1).startswith("+++ ")
+            ):
+                self._refuse("diff-several", index, "another change begins here")
+            signature = signature or line in ("-- ", "--")
+            if line.strip() and not signature:
+                if re.match(r"From [0-9a-f]{7,64} ", line):
+                    self._refuse("diff-several", index, "another commit begins here")
+                self._refuse("diff-trailing", index, "this line belongs to no hunk")
+
+    def _line(self, index: int) -> str:
+        return self.lines[index] if index < len(self.lines) else ""
+
+    def _refuse(self, rule: str, index: int, message: str) -> NoReturn:
+        # Past the end the last line is shown.
+        index = max(0, min(index, len(self.lines) - 1))
+        _refuse(rule, self.file, index + 1, message, self.lines[index])
+
+
+def _path(header: str) -> str:
+    """The path of a `---` or `+++` line, without a timestamp or git's quotes."""
+    path = _TIMESTAMP.sub("", header[4:].split("\t", 1)[0]).strip()
+    return path[1:-1] if len(path) > 1 and path[0] == path[-1] == '"' else path

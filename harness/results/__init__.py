@@ -1,0 +1,1 @@
+"""From run records to what people read: scores, reports and leaderboards."""

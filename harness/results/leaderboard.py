@@ -1,0 +1,240 @@
+"""The leaderboard of one task and profile: every finished evaluation a row, as CSV and as text.
+
+Only what compares is ranked: evaluations of the current task version and profile, with the current
+held-out environments, each source once. All others are listed with an empty rank and the reason.
+"""
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from rich.table import Table
+from rich.text import Text
+
+from harness.records import Manifest, Record
+from harness.results.scoring import RankRange, rank_ranges
+from harness.results.submitter import manifest_for_submitter, summary_for_submitter
+from harness.results.summary import EnvironmentSummary, RecordsError, Summary, summarise
+from harness.results.untrusted import csv_cell, one_line
+
+Value = str | int | float | None
+Evaluated = tuple[Manifest, Sequence[Record]]
+"""An evaluation: its manifest and all its records."""
+
+
+class Current(NamedTuple):
+    """What an evaluation must have been made with to be ranked on a board."""
+
+    task: str
+    task_version: int
+    profile: str
+    profile_sha256: str
+    heldout_sha256: str | None
+
+
+class Row(NamedTuple):
+    """One evaluation on the board."""
+
+    manifest: Manifest
+    summary: Summary
+    rank: RankRange | None
+    why_unranked: str
+    """Empty where it has a rank."""
+
+
+class Board(NamedTuple):
+    """A leaderboard: ranked rows by score, then the others by score."""
+
+    current: Current
+    rows: tuple[Row, ...]
+    left_out: tuple[str, ...]
+    """Evaluations that do not appear, each with the reason: not finished, or mixed-up records."""
+
+
+class _Judged(NamedTuple):
+    row: Row
+    exact: Summary
+
+
+def build_board(
+    current: Current, evaluations: Iterable[Evaluated], for_submitter: bool = False
+) -> Board:
+    """The board of `current`'s task and profile; evaluations of others are passed over.
+
+    A source ranks by its first evaluation (by creation), so that evaluating it again, under
+    another name or on another machine, neither picks the luckier one nor fills the board. The order
+    depends on nothing but the evaluations themselves. `for_submitter` leaves held-out runs out of
+    all but the scores and counts.
+    """
+    judged: list[_Judged] = []
+    left_out: list[str] = []
+    ranked_as: dict[str, str] = {}
+    for manifest, records in sorted(evaluations, key=lambda e: (e[0].created, e[0].evaluation)):
+        if (manifest.task, manifest.profile) != (current.task, current.profile):
+            continue
+        try:
+            summary = summarise(manifest, records)
+            shown = summary_for_submitter(manifest, records, summary) if for_submitter else summary
+        except RecordsError as error:
+            reason = "its records contradict its manifest" if for_submitter else str(error)
+            left_out.append(f"{manifest.evaluation}: {reason}")
+            continue
+        if not summary.finished:
+            left_out.append(f"{manifest.evaluation}: {shown.why_no_score}")
+            continue
+        why = _why_unranked(manifest, shown, current)
+        if not why and manifest.source_sha256 in ranked_as:
+            why = f"same source as {ranked_as[manifest.source_sha256]}, which was evaluated first"
+        if not why:
+            ranked_as[manifest.source_sha256] = manifest.evaluation
+        row = Row(manifest_for_submitter(manifest) if for_submitter else manifest, shown, None, why)
+        judged.append(_Judged(row, summary))
+    # Order and ranks come from exact figures, also where rounded ones are shown.
+    judged.sort(key=_order)
+    ranked = [each for each in judged if not each.row.why_unranked]
+    ranks = rank_ranges([_interval(each.exact) for each in ranked])
+    rows = [each.row._replace(rank=rank) for each, rank in zip(ranked, ranks, strict=True)]
+    rows += [each.row for each in judged if each.row.why_unranked]
+    return Board(current, tuple(rows), tuple(left_out))
+
+
+def file_name(task: str, profile: str) -> str:
+    """Of the board's CSV in `leaderboard/`."""
+    return f"{task}.csv" if profile == "full" else f"{task}.{profile}.csv"
+
+
+def to_csv(board: Board) -> str:
+    """The board as CSV text with "\\n" line ends; without rows it is the header alone.
+
+    Text is made safe for spreadsheets; numbers stand bare, floats with six significant digits
+    (exact ones are in `report.json`), and an empty cell means that there is no value.
+    """
+    columns = _columns(board)
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow([csv_cell(column.name) for column in columns])
+    writer.writerows([_cell(column.value(row)) for column in columns] for row in board.rows)
+    return file.getvalue()
+
+
+def to_table(board: Board) -> Table:
+    """The board's first columns, for rich to print. Names are plain text, never markup."""
+    table = Table(title=Text(one_line(f"{board.current.task}, {board.current.profile}")))
+    reasons = sorted({row.why_unranked for row in board.rows if row.why_unranked})
+    if reasons:
+        table.caption = Text(one_line(f"not ranked (-): {'; '.join(reasons)}"))
+    for name in ("rank", "name", "score", "95 % interval", "visible", "held-out", "scored"):
+        table.add_column(name, justify="left" if name == "name" else "right")
+    for row in board.rows:
+        summary = row.summary
+        interval = f"{_short(summary.interval_low)} to {_short(summary.interval_high)}"
+        cells = (
+            _rank(row.rank) or "-",
+            one_line(row.manifest.name, 40) or "(no name)",
+            _short(summary.score),
+            interval if summary.interval_low is not None else "-",
+            _short(summary.visible_score),
+            _short(summary.heldout_score),
+            f"{summary.runs_scored}/{summary.runs_planned}",
+        )
+        table.add_row(*(Text(cell) for cell in cells))
+    return table
+
+
+def _why_unranked(manifest: Manifest, summary: Summary, current: Current) -> str:
+    reasons = [] if summary.ranked else [summary.why_unranked]
+    if manifest.task_version != current.task_version:
+        reasons.append(f"task version {manifest.task_version}, now {current.task_version}")
+    elif manifest.profile_sha256 != current.profile_sha256:
+        reasons.append("another edition of the profile")
+    if manifest.heldout_sha256 != current.heldout_sha256:
+        reasons.append("other held-out environments")
+    return "; ".join(reasons)
+
+
+def _order(judged: _Judged) -> tuple[float, str, str]:
+    score = -1.0 if judged.exact.score is None else judged.exact.score
+    return (-score, judged.row.manifest.name, judged.row.manifest.evaluation)
+
+
+def _interval(summary: Summary) -> tuple[float, float]:
+    if summary.interval_low is None or summary.interval_high is None:
+        return (float("nan"), float("nan"))
+    return (summary.interval_low, summary.interval_high)
+
+
+def _environments(board: Board) -> list[str]:
+    """Ids of all environments on the board, visible ones first, in order of appearance."""
+    seen = {each.id: each.heldout for row in board.rows for each in row.summary.environments}
+    return sorted(seen, key=lambda id_: seen[id_])
+
+
+class _Column(NamedTuple):
+    name: str
+    value: Callable[[Row], Value]
+
+
+def _columns(board: Board) -> list[_Column]:
+    """The one place that says what the columns are."""
+    by_environment = [
+        column
+        for id_ in _environments(board)
+        for column in (
+            _Column(f"{id_} mean", _of_environment(id_, lambda each: each.mean)),
+            _Column(f"{id_} std", _of_environment(id_, lambda each: each.std)),
+            _Column(f"{id_} seeds", _of_environment(id_, lambda each: each.scored)),
+        )
+    ]
+    return [
+        _Column("rank_range", lambda row: _rank(row.rank)),
+        _Column("name", lambda row: one_line(row.manifest.name, 80) or "(no name)"),
+        _Column("score", lambda row: row.summary.score),
+        _Column("interval_low", lambda row: row.summary.interval_low),
+        _Column("interval_high", lambda row: row.summary.interval_high),
+        _Column("visible_score", lambda row: row.summary.visible_score),
+        _Column("heldout_score", lambda row: row.summary.heldout_score),
+        _Column("iqm", lambda row: row.summary.iqm),
+        *by_environment,
+        _Column("runs_scored", lambda row: row.summary.runs_scored),
+        _Column("runs_planned", lambda row: row.summary.runs_planned),
+        _Column("attempts", lambda row: row.summary.attempts),
+        _Column("parameters", lambda row: row.summary.parameters),
+        _Column("steps_per_second", lambda row: row.summary.steps_per_second),
+        _Column("cpu_hours", lambda row: row.summary.cpu_hours),
+        _Column("profile", lambda row: row.manifest.profile),
+        _Column("task_version", lambda row: row.manifest.task_version),
+        _Column("sandbox", lambda row: row.summary.sandbox),
+        _Column("hardware", lambda row: row.summary.hardware),
+        _Column("date", lambda row: row.summary.date),
+        _Column("source_sha256", lambda row: row.manifest.source_sha256),
+        _Column("evaluation", lambda row: row.manifest.evaluation),
+        _Column("ranked", lambda row: "yes" if row.rank else "no"),
+        _Column("why_unranked", lambda row: row.why_unranked),
+    ]
+
+
+def _of_environment(
+    id_: str, value: Callable[[EnvironmentSummary], Value]
+) -> Callable[[Row], Value]:
+    def of_row(row: Row) -> Value:
+        return next((value(each) for each in row.summary.environments if each.id == id_), None)
+
+    return of_row
+
+
+def _cell(value: Value) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return csv_cell(value)
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _rank(rank: RankRange | None) -> str:
+    """Words, because a spreadsheet reads "1-3" as a date."""
+    return f"{rank.best} to {rank.worst}" if rank else ""
+
+
+def _short(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
