@@ -1,1 +1,1 @@
-"""The host: trusted code. It owns environments, clocks, returns and records, and parses nothing of a guest's."""
+"""The host, trusted: it owns environments, clocks, returns and records, and parses no artefact."""

@@ -9,7 +9,6 @@ What holds here:
 
 import fcntl
 import hashlib
-import hmac
 import json
 import os
 import platform
@@ -49,6 +48,9 @@ POLL_SECONDS = 0.25
 
 _NOT_COMPARED = frozenset({"created", "form"})
 """Fields of a manifest that may differ between a start and its resume."""
+
+_OF_THE_MACHINE = frozenset({"python", "packages", "numerics"})
+"""Fields that matter as long as something is still to be run."""
 
 
 class Busy(Exception):
@@ -290,15 +292,14 @@ def begin(
     Raises Busy, ManifestDiffers, or keys.KeyMissing.
     """
     key = operator_key(store)
-    fresh = make_manifest(conditions, accepted, name, key)
+    fresh = make_manifest(conditions, accepted, name, keys.fingerprint(key))
     directory = store.directory(fresh.task, fresh.profile, fresh.evaluation)
     directory.mkdir(parents=True, exist_ok=True)
     with hold(directory / LOCK):
         if (directory / MANIFEST).exists():
             manifest = read_manifest(directory)
             evaluation = Evaluation(directory, manifest, say)
-            if not evaluation.finished:
-                obey(manifest, fresh)
+            obey(manifest, fresh, evaluation.finished)
         else:
             write_durably(directory / SOURCE, accepted.source)
             write_durably(directory / SUBMISSION, accepted.original)
@@ -336,7 +337,7 @@ def make_plan(conditions: Conditions) -> Plan:
 
 
 def make_manifest(
-    conditions: Conditions, accepted: Accepted, name: str, key: bytes
+    conditions: Conditions, accepted: Accepted, name: str, key_fingerprint: str
 ) -> Manifest:
     """What the evaluation is, under the present conditions."""
     task, profile = conditions.task, conditions.profile
@@ -345,9 +346,9 @@ def make_manifest(
     heldout_hash = (
         content_hash(conditions.heldout) if conditions.heldout and heldout != "none" else None
     )
-    # Keyed, because a submitter sees the id: it must not confirm a guess at the held-out list.
-    identity = json.dumps([task.name, profile.name, name, accepted.sha256, heldout_hash])
-    digest = hmac.new(key, identity.encode(), hashlib.sha256).hexdigest()
+    # Without the held-out list's hash: a submitter sees the id, and could confirm a guess with it.
+    identity = json.dumps([task.name, task.version, profile.name, name, accepted.sha256, heldout])
+    digest = hashlib.sha256(identity.encode()).hexdigest()
     unranked = _why_unranked(conditions, environments)
     return Manifest(
         evaluation=f"{_safe(name)}-{digest[:12]}",
@@ -361,7 +362,7 @@ def make_manifest(
         profile_sha256=profile_hash(task, profile),
         heldout=heldout,
         heldout_sha256=heldout_hash,
-        key_fingerprint=keys.fingerprint(key),
+        key_fingerprint=key_fingerprint,
         sandbox=conditions.sandbox.name,
         confined=conditions.sandbox.confined,
         ranked=not unranked,
@@ -381,7 +382,7 @@ def make_manifest(
 
 
 def profile_hash(task: Task, profile: Profile) -> str:
-    """SHA-256 of everything that a profile fixes; held-out environments have a hash of their own."""
+    """SHA-256 of all that a profile fixes; held-out environments have a hash of their own."""
     visible = Plan(
         task=task.name,
         task_version=task.version,
@@ -393,19 +394,20 @@ def profile_hash(task: Task, profile: Profile) -> str:
     return content_hash(visible)
 
 
-def obey(manifest: Manifest, fresh: Manifest) -> None:
-    """Raises ManifestDiffers where an evaluation cannot go on under the present conditions."""
+def obey(manifest: Manifest, fresh: Manifest, finished: bool) -> None:
+    """Raises ManifestDiffers where the present conditions are not those that it was begun under."""
     before, now = manifest.model_dump(), fresh.model_dump()
+    ignored = _NOT_COMPARED | (_OF_THE_MACHINE if finished else frozenset())
     different = [
         f"  {field}: begun with {_short(before[field])}, now {_short(now[field])}"
         for field in before
-        if field not in _NOT_COMPARED and before[field] != now[field]
+        if field not in ignored and before[field] != now[field]
     ]
     if different:
         raise ManifestDiffers(
             f"{manifest.evaluation} was begun under other conditions:\n"
             + "\n".join(different)
-            + "\nRestore them to finish it, or evaluate under another name (NAME=...)."
+            + "\nRestore them to go on with it, or evaluate under another name (NAME=...)."
         )
 
 

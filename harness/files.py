@@ -1,4 +1,4 @@
-"""Files that survive a kill: written whole or not at all, and fsynced before anyone may rely on them."""
+"""Files that survive a kill: written whole or not at all, fsynced before anyone relies on them."""
 
 import os
 from pathlib import Path

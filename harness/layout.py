@@ -1,4 +1,4 @@
-"""Where an evaluation's files lie: shared by the processes that write them and those that read them.
+"""Where an evaluation's files lie: for those who write them and those who read them.
 
 <store>/key                                  the operator's secret
 <store>/<task>/<profile>/<evaluation>/       one evaluation

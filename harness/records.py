@@ -233,7 +233,7 @@ class Progress(Model):
 
 
 class Scored(Model):
-    """What an evaluator says of one artefact: an evaluation, or the verdict that its actor earned."""
+    """What an evaluator says of one artefact: an evaluation, or the verdict of its actor."""
 
     evaluation: Evaluation | None
     verdict: Verdict | None

@@ -34,7 +34,7 @@ class Model(BaseModel):
 
 
 class Environment(Model):
-    """One environment, as the harness and its budgets see it. A test holds it against the real one."""
+    """One environment as budgets and guests see it. A test holds it against the real one."""
 
     id: str
     """The id that gymnasium registers."""

@@ -1,1 +1,1 @@
-"""Where untrusted code runs: the backends that confine it, the wire that it speaks, what it may import."""
+"""Where untrusted code runs: backends that confine it, the wire it speaks, what it may import."""

@@ -89,9 +89,9 @@ class Exit(NamedTuple):
     peak_memory_bytes: int
 
     def describe(self) -> str:
-        """One phrase for a message: "exited with status 3", "was ended by signal 11"."""
+        """One phrase for a message. Backends see signal n as status 128 + n, so both are said."""
         if self.signal is not None:
-            return f"was ended by signal {self.signal}"
+            return f"was ended by signal {self.signal} (or exited with status {128 + self.signal})"
         return f"exited with status {self.code}"
 
 
@@ -104,7 +104,7 @@ class Problem(NamedTuple):
 
 
 class SandboxError(Exception):
-    """The backend itself failed before any untrusted code ran: the host's fault, not the guest's."""
+    """The backend failed before any untrusted code ran: the host's fault, not the guest's."""
 
 
 class Guest(ABC):
@@ -116,7 +116,7 @@ class Guest(ABC):
 
     @abstractmethod
     def usage(self) -> Usage:
-        """What it has used so far. Never blocks for long: counters are read, nothing is waited for."""
+        """What it has used so far. Counters are read, nothing is waited for."""
 
     @abstractmethod
     def kill(self) -> Exit:

@@ -25,8 +25,8 @@ no answer.
     METRICS     name, value pairs                   seldom
     FAILURE     kind, text                          its last words
 
-The actor's: HELLO, CONFIG, ARTEFACT (from the host), IMPORTED, READY, then OBSERVATIONS float32[B, O]
-answered by ACTIONS float32[B, A] until the host ends it.
+The actor's: HELLO, CONFIG, ARTEFACT (from the host), IMPORTED, READY, then OBSERVATIONS
+float32[B, O] answered by ACTIONS float32[B, A] until the host ends it.
 
 No message can carry a score, a reward from the guest, a time or a path. The host never sees
 anything but fixed-size numbers, an opaque artefact, and two texts (metric names, last words) that
@@ -141,7 +141,7 @@ class Channel:
             raise Closed(f"is gone ({error.strerror})") from error
 
     def receive(self, seconds: float | None = None) -> Frame:
-        """Wait for one whole frame, `seconds` at most from now. Raises Malformed, Late or Closed."""
+        """Wait for one whole frame, at most `seconds`. Raises Malformed, Late or Closed."""
         deadline = None if seconds is None else time.monotonic() + seconds
         self._fill(HEADER.size, deadline)
         kind, version, zero, length = HEADER.unpack_from(self._buffer, self._begin)
@@ -278,7 +278,7 @@ def printable(text: str, lines: bool = False) -> str:
     )
 
 
-# --- payloads that a guest encodes -----------------------------------------------------------------
+# --- payloads that a guest encodes ----------------------------------------------------------------
 
 
 def encode_count(count: int) -> bytes:
@@ -299,7 +299,7 @@ def encode_failure(kind: FailureKind, text: str) -> bytes:
     return bytes([kind]) + text.encode("utf-8", "replace")[-MAX_FAILURE_TEXT_BYTES + 1 :]
 
 
-# --- transitions -----------------------------------------------------------------------------------
+# --- transitions ----------------------------------------------------------------------------------
 
 _TRANSITION = struct.Struct("<dBB6x")
 
@@ -308,7 +308,7 @@ class Transition(NamedTuple):
     """What one environment step did."""
 
     action: Float32
-    """float32 (A,): the action that was executed: drawn by the host in the warm-up, clipped after."""
+    """float32 (A,): the executed action: drawn by the host in the warm-up, else clipped."""
     reward: float
     terminated: bool
     """The episode reached a terminal state: nothing is to be bootstrapped from next_obs."""
@@ -342,7 +342,7 @@ def decode_transition(payload: bytes, observation_dim: int, action_dim: int) -> 
     return Transition(action, reward, bool(terminated), bool(truncated), next_obs, obs)
 
 
-# --- who may send what -----------------------------------------------------------------------------
+# --- who may send what ----------------------------------------------------------------------------
 
 MAX_METRICS_BYTES = 1 + MAX_METRICS * (1 + MAX_METRIC_NAME_BYTES + 8)
 

@@ -1,4 +1,4 @@
-"""Writes what people read: reports beside an evaluation's records, leaderboards derived from the store.
+"""Writes what people read: reports beside an evaluation's records, leaderboards from the store.
 
 Nothing here is a source of anything: every file can be deleted and is made again.
 """

@@ -19,7 +19,7 @@ Settings = Mapping[str, str | int | float | bool]
 GymEnvironment = gymnasium.Env[NDArray[Any], NDArray[np.float32]]
 
 OBSERVATION_DTYPE = np.float32
-"""MuJoCo's observations are float64; guests and replay buffers get float32, as all published codes."""
+"""MuJoCo's are float64; guests and replay buffers get float32, as in all published codes."""
 
 _RECORDED_PREFIXES = ("_healthy", "_terminate", "_reset_noise", "_ctrl_cost", "_contact_cost")
 _RECORDED_SUFFIXES = ("_weight", "_from_observation", "_contact_forces")

@@ -227,7 +227,7 @@ class Evaluator:
             bench.actor_log,
             wire.actor_caps(environment.action_dim, slots),
             limits.frame_seconds,
-            2 * limits.start_seconds + answers * limits.acting_milliseconds / 1000,
+            2 * limits.start_seconds,
         ) as session:
             try:
                 session.configure(config)
@@ -235,6 +235,9 @@ class Evaluator:
                 session.await_({Kind.IMPORTED}, limits.start_seconds)
                 phase = f"loading the export of step {step}"
                 session.await_({Kind.READY}, limits.start_seconds)
+                session.restart_clock(
+                    answers * limits.acting_milliseconds / 1000, "thinking time of the evaluation"
+                )
                 phase = f"acting with the export of step {step}"
                 acting = Acting(
                     session, self._pool.take(environment, slots), environment.action_dim
@@ -249,7 +252,7 @@ class Evaluator:
             except (GuestFault, Vanished) as fault:
                 verdict = settle(
                     fault,
-                    session.end(),
+                    session.end_after(fault),
                     phase,
                     None if acting is None else acting.answers,
                     bench.actor_log,

@@ -24,7 +24,10 @@ from sandbox.base import SOCKET_NAME, Exit, Limits, Sandbox, SandboxError, Usage
 from sandbox.wire import Frame, Kind
 
 HELLO_SECONDS = 120.0
-"""For a sandbox and an interpreter to start on a machine under load: nothing of a submission runs."""
+"""For a sandbox and an interpreter to start under load: nothing of a submission runs yet."""
+
+EXIT_PATIENCE_SECONDS = 3.0
+"""From the end of a connection to the end of the process: then it is killed, and that is said."""
 
 _SOCKET_PARENTS = ("/tmp", "/dev/shm", "/var/tmp")
 """Short, whatever TMPDIR or the checkout's path are: a Unix socket's path has 107 bytes at most."""
@@ -48,6 +51,7 @@ class GuestSession:
         self.thinking_seconds = 0.0
         self._frame_seconds = frame_seconds
         self._thinking_limit = thinking_limit_seconds
+        self._thinking_name = "thinking time of the run"
         self._log = log
         self._directory = _short_directory()
         try:
@@ -80,6 +84,12 @@ class GuestSession:
     ) -> None:
         self.end()
 
+    def restart_clock(self, limit_seconds: float, name: str) -> None:
+        """Count thinking time from zero, against a limit of its own with that name."""
+        self.thinking_seconds = 0.0
+        self._thinking_limit = limit_seconds
+        self._thinking_name = name
+
     def configure(self, config: Mapping[str, Any]) -> None:
         """Hand over the source and all that a guest may know. From here on faults are its own."""
         self._send(Kind.CONFIG, json.dumps(config).encode())
@@ -103,6 +113,14 @@ class GuestSession:
     def usage(self) -> Usage:
         """What the guest has used so far."""
         return self._guest.usage()
+
+    def end_after(self, fault: GuestFault | Vanished) -> Exit:
+        """`end`; a guest that has just closed its socket gets a moment to show how it exits."""
+        if isinstance(fault, Vanished):
+            deadline = time.monotonic() + EXIT_PATIENCE_SECONDS
+            while self._guest.exit() is None and time.monotonic() < deadline:
+                time.sleep(0.01)
+        return self.end()
 
     def end(self) -> Exit:
         """Kill the guest and remove its socket. Calling it again is harmless."""
@@ -132,7 +150,7 @@ class GuestSession:
             waited = time.monotonic() - began
             if left < seconds:
                 raise too_late(
-                    "thinking time of the run", self._thinking_limit, self.thinking_seconds + waited
+                    self._thinking_name, self._thinking_limit, self.thinking_seconds + waited
                 ) from error
             raise too_late("deadline of a frame", seconds, waited) from error
         except wire.Closed as error:

@@ -101,7 +101,7 @@ def train(
         try:
             artefact = host.serve()
         except (GuestFault, Vanished) as fault:
-            used = session.end()
+            used = session.end_after(fault)
             step = host.step if host.phase == "training" else None
             verdict = settle(fault, used, host.phase, step, bench.learner_log)
             training = ended(verdict, None, used)

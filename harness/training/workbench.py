@@ -155,7 +155,7 @@ class Workbench:
         return self._read_scored(self._final) if self._final.exists() else None
 
     def has_failed_evaluation(self) -> bool:
-        """Cheap enough to be asked once a second by a worker: is there a curve point that failed?"""
+        """Is there a curve point that failed? Cheap enough for a worker to ask twice a second."""
         return (self.directory / "evaluation-failed").exists()
 
     def mark_failed_evaluation(self) -> None:

@@ -1,4 +1,4 @@
-"""What a scaffold may import: the training environment, a replay buffer, the parameter budget, export.
+"""What a scaffold may import: training environment, replay buffer, parameter budget, export.
 
 Everything here runs inside the sandbox, beside the submission, which can change all of it. So
 nothing here is trusted: it serves honest submissions, and the host holds what must be held.

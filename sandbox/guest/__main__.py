@@ -122,8 +122,11 @@ def _last_words(error: Exception) -> bytes:
         if "/sandbox/guest/" not in each.filename
     ]
     text = "".join(
-        ["Traceback (most recent call last):\n", *traceback.format_list(frames)]
-        + traceback.format_exception_only(error)
+        [
+            "Traceback (most recent call last):\n",
+            *traceback.format_list(frames),
+            *traceback.format_exception_only(error),
+        ]
     )
     return wire.encode_failure(FailureKind.EXCEPTION, text)
 

@@ -67,7 +67,7 @@ class TrainingEnvironment:
 
     @property
     def export_due(self) -> bool:
-        """Whether the policy is to be exported now: before the first step, and at each evaluation."""
+        """Whether the policy is to be exported now: at step 0 and at each evaluation point."""
         return self._steps in self._export_steps
 
     def export(self, artefact: bytes) -> None:
@@ -75,7 +75,7 @@ class TrainingEnvironment:
         self._ask(Kind.CONTINUE, Kind.EXPORT, artefact)
 
     def log(self, metrics: Mapping[str, Any]) -> None:
-        """Hand over scalars for the log. Other things, and more than 64, are left out with a word."""
+        """Hand over scalars for the log; other things, and more than 64, are left out and said."""
         kept: dict[str, float] = {}
         for name, value in metrics.items():
             number = _scalar(value)

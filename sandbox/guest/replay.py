@@ -1,4 +1,4 @@
-"""The replay buffer of off-policy tasks: one packed row a transition, sampled with a generator of its own."""
+"""The replay buffer of off-policy tasks: a packed row a transition, a generator of its own."""
 
 import numpy as np
 import torch
@@ -41,7 +41,7 @@ class ReplayBuffer:
         reward: float,
         terminated: bool,
     ) -> None:
-        """Store one transition over the oldest. `next_obs` is never an observation after a reset."""
+        """Store one transition over the oldest. `next_obs` never belongs to the next episode."""
         row = self._rows[self._next]
         row[self._obs] = obs
         row[self._next_obs] = next_obs
@@ -52,7 +52,7 @@ class ReplayBuffer:
         self._size = min(self._size + 1, len(self._rows))
 
     def sample(self, batch_size: int) -> Batch:
-        """Draw with replacement: obs (B, O), next_obs (B, O), actions (B, A), rewards (B,), dones (B,).
+        """Draw with replacement: obs and next_obs (B, O), actions (B, A), rewards and dones (B,).
 
         Fresh contiguous float32 tensors on the device: the caller may keep or change them.
         """

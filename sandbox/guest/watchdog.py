@@ -1,4 +1,4 @@
-"""Says on stderr where a guest hangs, shortly before its deadline: the log's tail then shows the line."""
+"""Says on stderr where a guest hangs, before its deadline: the log's tail then shows the line."""
 
 import sys
 import threading
@@ -10,7 +10,7 @@ WARNING_SHARE = 0.8
 
 
 class Watchdog:
-    """Watches the main thread while it owes the host an answer, and prints its stack once if late."""
+    """Watches the main thread while it owes the host an answer; prints its stack once if late."""
 
     def __init__(self, start_seconds: float, frame_seconds: float) -> None:
         self._frame_seconds = frame_seconds

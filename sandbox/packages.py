@@ -1,0 +1,140 @@
+"""What a guest may import, as mounts: the standard library, torch, numpy and what those two need.
+
+Everything lies under fixed names in the guest (/python, /packages, /code), so that neither the
+place nor the name of the host's interpreter or virtual environment matters or shows in sys.path.
+"""
+
+import functools
+import importlib.metadata
+import re
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+INTERPRETER = "/python/bin/python3"
+PYTHONPATH = "/code:/packages"
+
+WANTED = ("torch", "numpy")
+"""The distributions that a guest may import, beside what they require."""
+
+_OURS = ("__init__.py", "wire.py", "guest")
+"""Of this package, what a guest gets."""
+
+_ELSEWHERE = ("site-packages", "dist-packages")
+"""Directories of packages that come with an interpreter and are no part of its library."""
+
+
+class Mount(NamedTuple):
+    """A host file or directory that the guest sees, read-only."""
+
+    source: Path
+    target: str
+
+
+class View(NamedTuple):
+    """What to mount, in this order, and which guest directories to cover with empty ones then."""
+
+    mounts: tuple[Mount, ...]
+    masks: tuple[str, ...]
+    library_path: str | None
+    """Value of LD_LIBRARY_PATH that the interpreter needs to start."""
+
+
+@functools.cache
+def view() -> View:
+    """What this process's interpreter and packages amount to. Takes some 50 ms, once."""
+    python, masks = _interpreter()
+    own_library = sysconfig.get_config_var("Py_ENABLE_SHARED") and not _in_usr()
+    return View(
+        mounts=(*python, *_packages()),
+        masks=masks,
+        library_path="/python/lib" if own_library else None,
+    )
+
+
+def code() -> list[Mount]:
+    """This package's own part, not cached: the files may not be there yet, or change."""
+    here = Path(__file__).parent
+    return [Mount(here / name, f"/code/sandbox/{name}") for name in _OURS if (here / name).exists()]
+
+
+def _interpreter() -> tuple[list[Mount], tuple[str, ...]]:
+    base = Path(sys.base_prefix)
+    executable = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
+    standard_library = Path(sysconfig.get_path("stdlib"))
+    mounts = [Mount(executable, INTERPRETER)]
+    if _in_usr():
+        # The libraries it links are in /usr/lib, which every guest sees.
+        mounts.append(
+            Mount(standard_library, f"/python/{standard_library.relative_to(base).as_posix()}")
+        )
+    else:
+        # Its libraries stand beside the standard library, and extension modules may need them.
+        mounts.append(Mount(base / "lib", "/python/lib"))
+    masks = [
+        f"{mount.target}/{found.relative_to(mount.source).as_posix()}"
+        for mount in mounts
+        if mount.source.is_dir()
+        for name in _ELSEWHERE
+        for pattern in (name, f"*/{name}")
+        for found in mount.source.glob(pattern)
+    ]
+    # The system's own Pythons: reachable through /usr/lib whatever interpreter runs here.
+    masks += [str(found) for found in Path("/usr/lib").glob("python*") if not found.is_symlink()]
+    return mounts, tuple(masks)
+
+
+def _in_usr() -> bool:
+    return sys.base_prefix == "/usr"
+
+
+def _packages() -> list[Mount]:
+    return [
+        Mount(source, f"/packages/{name}")
+        for name, source in sorted(
+            (name, source)
+            for distribution in _closure()
+            for name, source in _top_level(distribution)
+        )
+    ]
+
+
+def _closure() -> Iterator[importlib.metadata.Distribution]:
+    """WANTED and, transitively, what they require and is installed. Extras are left out."""
+    seen: set[str] = set()
+    waiting = list(WANTED)
+    while waiting:
+        name = re.sub(r"[-_.]+", "-", waiting.pop()).lower()
+        if name in seen:
+            continue
+        seen.add(name)
+        try:
+            distribution = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue  # not for this platform, or not installed at all: the import says so
+        yield distribution
+        for requirement in distribution.requires or ():
+            match = re.match(r"[A-Za-z0-9._-]+", requirement)
+            if match and "extra ==" not in requirement:
+                waiting.append(match.group())
+
+
+def _top_level(distribution: importlib.metadata.Distribution) -> set[tuple[str, Path]]:
+    """Names to mount below /packages: a package, a module and its bytecode, the metadata."""
+    record = distribution.read_text("RECORD") or ""  # read by hand: torch's has 10 000 lines
+    names = {_unit(line.partition(",")[0].split("/")) for line in record.splitlines()}
+    if not names:
+        # A package of the operating system: no list of files, but one of modules.
+        for module in (distribution.read_text("top_level.txt") or distribution.name).split():
+            names |= {module, f"{module}.py"}
+    found = ((name, Path(str(distribution.locate_file(name)))) for name in names if name)
+    return {(name, path) for name, path in found if path.exists()}
+
+
+def _unit(parts: list[str]) -> str | None:
+    """The directory or file to mount for a file of a distribution; None for scripts and hooks."""
+    if parts[0] == ".." or parts[0].endswith(".pth"):
+        return None
+    return "/".join(parts[:2]) if parts[0] == "__pycache__" else parts[0]

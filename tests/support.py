@@ -1,0 +1,151 @@
+"""What several tests need: small profiles, regions that misbehave, and real runs of them."""
+
+from pathlib import Path
+
+from harness.evaluation import Conditions, begin, compose, make_manifest, make_plan
+from harness.executors.local import LocalExecutor
+from harness.intake.submission import Accepted, accept
+from harness.keys import fingerprint
+from harness.layout import MANIFEST, PLAN, SOURCE, attempt_directory
+from harness.records import Record, Training
+from harness.results.store import Store
+from harness.task import REPOSITORY, HeldOut, Profile, Task
+from harness.training.evaluator import Evaluator
+from harness.training.run import train
+from harness.training.workbench import Workbench
+from sandbox.bubblewrap import Bubblewrap
+
+TASK = "rl-offpolicy-continuous"
+TD3 = REPOSITORY / "reference_algorithms" / TASK / "td3.py"
+KEY = bytes(range(32))
+
+PENDULUM = "InvertedPendulum-v4"
+CHEETAH = "HalfCheetah-v4"
+
+
+def small_profile(
+    *environments: str,
+    seeds: tuple[int, ...] = (42,),
+    total_timesteps: int = 40,
+    learning_starts: int = 20,
+    limits: dict[str, float] | None = None,
+    **changes: object,
+) -> Profile:
+    """`smoke`, smaller: by default one environment whose first episodes are short."""
+    smoke = Task.load(TASK).profile("smoke")
+    quick_limits = {"frame_seconds": 15.0, "start_seconds": 20.0, "thinking_seconds": 60.0}
+    content = smoke.model_dump() | {
+        "environments": environments or (PENDULUM,),
+        "seeds": seeds,
+        "total_timesteps": total_timesteps,
+        "learning_starts": learning_starts,
+        "buffer_size": total_timesteps,
+        "eval_freq": total_timesteps // 2,
+        "eval_episodes": 2,
+        "final_episodes": 3,
+        "limits": smoke.limits.model_dump() | quick_limits | (limits or {}),
+    }
+    return Profile.model_validate(content | changes)
+
+
+def conditions(profile: Profile, heldout: HeldOut | None = None) -> Conditions:
+    kind = "none" if heldout is None else "own"
+    return Conditions(Task.load(TASK), profile, heldout, kind, Bubblewrap(), "cpu")
+
+
+def accepted(region: str, tmp_path: Path) -> Accepted:
+    """The region through the real door."""
+    path = tmp_path / "handed_in.py"
+    path.write_text(region)
+    return accept(Task.load(TASK), path)
+
+
+def region(*replacements: tuple[str, str], before: str = "") -> str:
+    """TD3's region with pieces replaced, each of which must be there."""
+    text = TD3.read_text()
+    for old, new in replacements:
+        assert old in text, old
+        text = text.replace(old, new, 1)
+    return before + text
+
+
+def unchecked(text: str) -> Accepted:
+    """A source that the rules of intake would refuse: what the sandbox must hold by itself."""
+    import hashlib
+
+    from harness.intake.submission import Scaffold
+
+    scaffold = Scaffold.of(Task.load(TASK))
+    source = (scaffold.prefix + text + scaffold.suffix).encode()
+    digest = hashlib.sha256(source).hexdigest()
+    return Accepted("region file", source, text.encode(), digest, (), text.encode())
+
+
+def evaluated_here(
+    submission: Accepted, profile: Profile, directory: Path
+) -> tuple[Record | None, Workbench]:
+    """The first run of the profile, trained and then scored in this process."""
+    present = conditions(profile)
+    manifest = make_manifest(present, submission, "test", fingerprint(KEY))
+    run = manifest.runs[0]
+    bench = Workbench(attempt_directory(directory, run.id, 1))
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / SOURCE).write_bytes(submission.source)
+    (directory / PLAN).write_text(make_plan(present).model_dump_json())
+    (directory / MANIFEST).write_text(manifest.model_dump_json())
+    with bench.worker_lock():
+        train(manifest, make_plan(present), run, 1, submission.source, Bubblewrap(), bench)
+    evaluator = Evaluator(directory, KEY)
+    while evaluator.work():
+        pass
+    return compose(manifest, run, 1, bench), bench
+
+
+def trained(
+    submission: Accepted, profile: Profile, directory: Path, sandbox: Bubblewrap | None = None
+) -> tuple[Training, Workbench]:
+    """One real run: the first of the profile, to the end of its training."""
+    present = conditions(profile)
+    manifest = make_manifest(present, submission, "test", fingerprint(KEY))
+    bench = Workbench(directory / "attempt-1")
+    with bench.worker_lock():
+        training = train(
+            manifest,
+            make_plan(present),
+            manifest.runs[0],
+            1,
+            submission.source,
+            sandbox or Bubblewrap(),
+            bench,
+        )
+    return training, bench
+
+
+class Lines:
+    """A watcher that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def show(self, states: object) -> None:
+        pass
+
+    def say(self, line: str) -> None:
+        self.said.append(line)
+
+
+def evaluated(
+    submission: Accepted,
+    profile: Profile,
+    store: Store,
+    name: str = "test",
+    heldout: HeldOut | None = None,
+    workers: int = 2,
+) -> tuple[Path, list[str]]:
+    """A whole evaluation over real processes: its directory, and what was said."""
+    lines = Lines()
+    with begin(conditions(profile, heldout), submission, name, store, lines.say) as evaluation:
+        if not evaluation.finished:
+            executor = LocalExecutor(evaluation.directory, store.key_file, workers)
+            evaluation.run(executor, lines)
+        return evaluation.directory, lines.said
