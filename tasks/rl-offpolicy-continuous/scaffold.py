@@ -45,10 +45,8 @@ class Args:
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
     """Polyak averaging in place: target = (1 - tau) * target + tau * source, over parameters."""
     with torch.no_grad():
-        for target_parameter, parameter in zip(
-            target.parameters(), source.parameters(), strict=True
-        ):
-            target_parameter.lerp_(parameter, tau)
+        for slow, fast in zip(target.parameters(), source.parameters(), strict=True):
+            slow.lerp_(fast, tau)
 
 
 def _mlp_factory(input_dim: int, output_dim: int, hidden: int = 256) -> nn.Sequential:
