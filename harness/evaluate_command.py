@@ -10,20 +10,13 @@ from rich.text import Text
 
 from harness.cli import ExitStatus
 from harness.estimate import Estimate, TooSmall, estimate
-from harness.evaluation import (
-    Busy,
-    Conditions,
-    Evaluation,
-    ManifestDiffers,
-    begin,
-    make_plan,
-    profile_hash,
-)
+from harness.evaluation import Busy, Evaluation, begin
 from harness.executors.base import EvaluatorFailed
 from harness.executors.local import LocalExecutor
 from harness.intake.submission import Accepted
 from harness.keys import KeyMissing
 from harness.live import duration, watch
+from harness.manifest import Conditions, ManifestDiffers, make_plan, profile_hash
 from harness.records import Manifest
 from harness.results.leaderboard import Current, to_table
 from harness.results.publish import write_leaderboard, write_reports

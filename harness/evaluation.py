@@ -8,20 +8,17 @@ What holds here:
 """
 
 import fcntl
-import hashlib
-import json
 import os
-import platform
 import socket
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
-from harness import keys, machine
+from harness import keys
 from harness.executors.base import Executor, Job
 from harness.files import write_durably
 from harness.intake.submission import Accepted
@@ -35,30 +32,19 @@ from harness.layout import (
     attempts,
     read_manifest,
 )
+from harness.manifest import Conditions, make_manifest, make_plan, obey
 from harness.records import Evaluation as EvaluatedPolicy
-from harness.records import Manifest, Plan, PlannedRun, Progress, Record, Verdict
+from harness.records import Manifest, PlannedRun, Progress, Record, Verdict
 from harness.results.store import Say, Store, read_record, write_record
-from harness.task import HeldOut, Planned, Profile, Task, content_hash, plan
 from harness.training.evaluator import next_export
 from harness.training.workbench import Damaged, Workbench
-from sandbox.base import Sandbox
 
 INFRASTRUCTURE_RETRIES = 3
 POLL_SECONDS = 0.25
 
-_NOT_COMPARED = frozenset({"created", "form"})
-"""Fields of a manifest that may differ between a start and its resume."""
-
-_OF_THE_MACHINE = frozenset({"python", "packages", "numerics"})
-"""Fields that matter as long as something is still to be run."""
-
 
 class Busy(Exception):
     """Another harness is at this evaluation; the message says which."""
-
-
-class ManifestDiffers(Exception):
-    """The evaluation was begun under other conditions; the message names each."""
 
 
 class RunState(NamedTuple):
@@ -80,17 +66,6 @@ class Watcher(Protocol):
 
     def say(self, line: str) -> None:
         """Something that happened, once."""
-
-
-class Conditions(NamedTuple):
-    """Everything but the submission that an evaluation is begun with."""
-
-    task: Task
-    profile: Profile
-    heldout: HeldOut | None
-    heldout_kind: Literal["none", "example", "own"]
-    sandbox: Sandbox
-    device: str
 
 
 class Evaluation:
@@ -136,41 +111,44 @@ class Evaluation:
     def run(self, executor: Executor, watcher: Watcher) -> None:
         """Bring every run to its record, or to the end of its retries. Closes the executor."""
         waiting = deque(run for run in self.manifest.runs if self._needs_training(run))
-        at_work: set[str] = set()
+        at_work: dict[str, PlannedRun] = {}
         failures: Counter[str] = Counter()
-        by_id = {run.id: run for run in self.manifest.runs}
+
+        def again(run: PlannedRun, reason: str) -> None:
+            """At once, before those that have not been tried: a retry does not wait for the set."""
+            failures[run.id] += 1
+            if failures[run.id] > INFRASTRUCTURE_RETRIES:
+                self._abandoned.add(run.id)
+                watcher.say(f"{run.id}: given up: infrastructure: {reason}")
+            else:
+                waiting.appendleft(run)
+                watcher.say(f"{run.id}: infrastructure, runs again: {reason}")
+
         try:
             while True:
                 for end in executor.poll():
-                    run = by_id[end.job.run_id]
-                    at_work.discard(run.id)
+                    run = at_work.pop(end.job.run_id)
                     if end.status != 0:
-                        failures[run.id] += 1
-                        reason = end.message or f"its worker ended with status {end.status}"
-                        if failures[run.id] > INFRASTRUCTURE_RETRIES:
-                            self._abandoned.add(run.id)
-                            watcher.say(f"{run.id}: given up: infrastructure: {reason}")
-                        else:
-                            # At once: a retry does not wait for the rest of the set.
-                            waiting.appendleft(run)
-                            watcher.say(f"{run.id}: infrastructure, runs again: {reason}")
+                        again(run, end.message or f"its worker ended with status {end.status}")
                 while waiting and executor.free() > 0:
                     run = waiting.popleft()
                     executor.submit(Job(run.id, self._attempt(run)))
-                    at_work.add(run.id)
+                    at_work[run.id] = run
                 for run in self._open_runs():
                     if run.id in at_work or run in waiting:
                         continue
-                    if not self._settle(run, watcher):
-                        waiting.append(run)
-                watcher.show(self.states(at_work))
+                    if self._bench(run).has_training():
+                        self._settle(run, watcher)
+                    else:
+                        again(run, "the end of its training is not on disk, or damaged")
+                watcher.show(self.states(at_work.keys()))
                 if not at_work and not waiting and not any(self._open_runs()):
                     return
                 time.sleep(POLL_SECONDS)
         finally:
             executor.close()
 
-    def states(self, at_work: set[str] | frozenset[str] = frozenset()) -> list[RunState]:
+    def states(self, at_work: Collection[str] = ()) -> list[RunState]:
         """Every run, in the order of the plan."""
         return [self._state(run, run.id in at_work) for run in self.manifest.runs]
 
@@ -194,25 +172,25 @@ class Evaluation:
             self._say(f"{error}; the run is trained again")
             return True
 
-    def _settle(self, run: PlannedRun, watcher: Watcher) -> bool:
-        """Write the run's record if all that belongs in it is there; False: it must be trained."""
+    def _settle(self, run: PlannedRun, watcher: Watcher) -> None:
+        """Write the record of a trained run, if all that belongs in it is there."""
         bench = self._bench(run)
         try:
             record = compose(self.manifest, run, self._attempt(run), bench)
         except Damaged as error:
-            watcher.say(f"{error}; the run is trained again")
-            return False
-        if record is not None:
-            write_record(bench.directory, record)
-            self._records[run.id] = record
-            for step in bench.exported_steps():
-                if step != record.training.steps:
-                    bench.drop_export(step)
-            if record.final is not None:
-                watcher.say(f"{run.id}: scored: mean return {record.final.mean:,.1f}")
-            else:
-                watcher.say(f"{run.id}: {record.verdict.kind}: {record.verdict.cause}")
-        return True
+            watcher.say(str(error))
+            return
+        if record is None:
+            return
+        write_record(bench.directory, record)
+        self._records[run.id] = record
+        for step in bench.exported_steps():
+            if step != record.training.steps:
+                bench.drop_export(step)
+        if record.final is not None:
+            watcher.say(f"{run.id}: scored: mean return {record.final.mean:,.1f}")
+        else:
+            watcher.say(f"{run.id}: {record.verdict.kind}: {record.verdict.cause}")
 
     def _state(self, run: PlannedRun, at_work: bool) -> RunState:
         record = self._records.get(run.id)
@@ -222,8 +200,8 @@ class Evaluation:
         if run.id in self._abandoned:
             return RunState(run, "infrastructure", None, None, None)
         bench = self._bench(run)
-        points = [point.evaluation for point in bench.read_curve().values() if point.evaluation]
-        mean = points[-1].mean if points else None
+        point = bench.read_newest_curve_point()
+        mean = point.evaluation.mean if point is not None and point.evaluation else None
         if at_work:
             return RunState(run, "training", bench.read_progress(), None, mean)
         trained = bench.has_training()
@@ -239,11 +217,11 @@ def compose(manifest: Manifest, run: PlannedRun, attempt: int, bench: Workbench)
     training = bench.read_training()
     if training is None:
         return None
+    if next_export(bench) is not None:
+        return None
     curve = bench.read_curve()
     final = bench.read_final()
     failed = next((point.verdict for point in curve.values() if point.verdict is not None), None)
-    if failed is None and next_export(bench) is not None:
-        return None
     evaluation: EvaluatedPolicy | None = None
     if failed is not None:
         verdict = failed
@@ -324,93 +302,6 @@ def operator_key(store: Store) -> bytes:
         ) from error
 
 
-def make_plan(conditions: Conditions) -> Plan:
-    """What workers need to know, frozen."""
-    return Plan(
-        task=conditions.task.name,
-        task_version=conditions.task.version,
-        profile=conditions.profile,
-        environments=_environments(conditions),
-        budget=conditions.task.budget,
-        constants=conditions.task.constants,
-    )
-
-
-def make_manifest(
-    conditions: Conditions, accepted: Accepted, name: str, key_fingerprint: str
-) -> Manifest:
-    """What the evaluation is, under the present conditions."""
-    task, profile = conditions.task, conditions.profile
-    environments = _environments(conditions)
-    heldout = conditions.heldout_kind if any(each.heldout for each in environments) else "none"
-    heldout_hash = (
-        content_hash(conditions.heldout) if conditions.heldout and heldout != "none" else None
-    )
-    # Without the held-out list's hash: a submitter sees the id, and could confirm a guess with it.
-    identity = json.dumps([task.name, task.version, profile.name, name, accepted.sha256, heldout])
-    digest = hashlib.sha256(identity.encode()).hexdigest()
-    unranked = _why_unranked(conditions, environments)
-    return Manifest(
-        evaluation=f"{_safe(name)}-{digest[:12]}",
-        name=name,
-        form=accepted.form,
-        task=task.name,
-        task_version=task.version,
-        profile=profile.name,
-        source_sha256=accepted.sha256,
-        scaffold_sha256=hashlib.sha256(task.scaffold).hexdigest(),
-        profile_sha256=profile_hash(task, profile),
-        heldout=heldout,
-        heldout_sha256=heldout_hash,
-        key_fingerprint=key_fingerprint,
-        sandbox=conditions.sandbox.name,
-        confined=conditions.sandbox.confined,
-        ranked=not unranked,
-        ranked_reason=unranked,
-        device=conditions.device,
-        python=platform.python_version(),
-        packages=machine.package_versions(),
-        numerics=dict(machine.NUMERICS),
-        runs=tuple(
-            PlannedRun(environment=each.environment.id, heldout=each.heldout, seed=seed)
-            for each in environments
-            for seed in profile.seeds
-        ),
-        scales={each.environment.id: each.scale for each in environments if each.scale},
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-    )
-
-
-def profile_hash(task: Task, profile: Profile) -> str:
-    """SHA-256 of all that a profile fixes; held-out environments have a hash of their own."""
-    visible = Plan(
-        task=task.name,
-        task_version=task.version,
-        profile=profile,
-        environments=plan(task, profile, None),
-        budget=task.budget,
-        constants=task.constants,
-    )
-    return content_hash(visible)
-
-
-def obey(manifest: Manifest, fresh: Manifest, finished: bool) -> None:
-    """Raises ManifestDiffers where the present conditions are not those that it was begun under."""
-    before, now = manifest.model_dump(), fresh.model_dump()
-    ignored = _NOT_COMPARED | (_OF_THE_MACHINE if finished else frozenset())
-    different = [
-        f"  {field}: begun with {_short(before[field])}, now {_short(now[field])}"
-        for field in before
-        if field not in ignored and before[field] != now[field]
-    ]
-    if different:
-        raise ManifestDiffers(
-            f"{manifest.evaluation} was begun under other conditions:\n"
-            + "\n".join(different)
-            + "\nRestore them to go on with it, or evaluate under another name (NAME=...)."
-        )
-
-
 @contextmanager
 def hold(path: Path) -> Iterator[None]:
     """Hold a lock file until the context ends or this process does. Raises Busy that says who."""
@@ -428,35 +319,3 @@ def hold(path: Path) -> Iterator[None]:
         file.flush()
         yield
         file.truncate(0)
-
-
-def _environments(conditions: Conditions) -> tuple[Planned, ...]:
-    return plan(conditions.task, conditions.profile, conditions.heldout)
-
-
-def _why_unranked(conditions: Conditions, environments: tuple[Planned, ...]) -> str:
-    if not conditions.profile.ranked:
-        return f"the profile {conditions.profile.name} is never ranked"
-    if not conditions.sandbox.confined:
-        return f"the sandbox {conditions.sandbox.name} confines nothing"
-    if not any(each.heldout for each in environments):
-        return "no held-out environments"
-    without = [each.environment.id for each in environments if each.scale is None]
-    if without:
-        return f"no scale for {', '.join(without)}"
-    provisional = [
-        each.environment.id for each in environments if each.scale and each.scale.provisional
-    ]
-    if provisional:
-        return f"the ceiling is provisional for {', '.join(provisional)}"
-    return ""
-
-
-def _safe(name: str) -> str:
-    kept = "".join(each if each.isascii() and each.isalnum() else "-" for each in name)
-    return kept.strip("-")[:40] or "submission"
-
-
-def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
-from harness.evaluation import Conditions, begin, compose, make_manifest, make_plan
+from harness.evaluation import begin, compose
 from harness.executors.local import LocalExecutor
 from harness.intake.submission import Accepted, accept
 from harness.keys import fingerprint
 from harness.layout import MANIFEST, PLAN, SOURCE, attempt_directory
+from harness.manifest import Conditions, make_manifest, make_plan
 from harness.records import Record, Training
 from harness.results.store import Store
 from harness.task import REPOSITORY, HeldOut, Profile, Task

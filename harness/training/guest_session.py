@@ -29,6 +29,7 @@ HELLO_SECONDS = 120.0
 EXIT_PATIENCE_SECONDS = 3.0
 """From the end of a connection to the end of the process: then it is killed, and that is said."""
 
+_SOCKET_PREFIX = "touchstone-"
 _SOCKET_PARENTS = ("/tmp", "/dev/shm", "/var/tmp")
 """Short, whatever TMPDIR or the checkout's path are: a Unix socket's path has 107 bytes at most."""
 
@@ -187,7 +188,14 @@ class GuestSession:
 
 
 def _short_directory() -> Path:
-    for parent in _SOCKET_PARENTS:
-        if os.access(parent, os.W_OK | os.X_OK):
-            return Path(tempfile.mkdtemp(prefix="ts-", dir=parent))
-    raise InfrastructureError(f"none of {', '.join(_SOCKET_PARENTS)} can be written to")
+    """A fresh directory for one socket. Those of workers that were killed are removed."""
+    parent = next(
+        (Path(each) for each in _SOCKET_PARENTS if os.access(each, os.W_OK | os.X_OK)), None
+    )
+    if parent is None:
+        raise InfrastructureError(f"none of {', '.join(_SOCKET_PARENTS)} can be written to")
+    for left in parent.glob(f"{_SOCKET_PREFIX}[0-9]*-*"):
+        pid = left.name.removeprefix(_SOCKET_PREFIX).partition("-")[0]
+        if not Path("/proc", pid).exists():
+            shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{_SOCKET_PREFIX}{os.getpid()}-", dir=parent))

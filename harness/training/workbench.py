@@ -151,6 +151,10 @@ class Workbench:
         }
         return {step: point for step, point in points.items() if point is not None}
 
+    def read_newest_curve_point(self) -> Scored | None:
+        newest = max(self.evaluations.glob("[0-9]*.json"), default=None)
+        return None if newest is None else self._read_scored(newest)
+
     def read_final(self) -> Scored | None:
         return self._read_scored(self._final) if self._final.exists() else None
 

@@ -1,0 +1,153 @@
+"""What an evaluation is: made into a manifest at its first start, compared at every later one."""
+
+import hashlib
+import json
+import platform
+from datetime import UTC, datetime
+from typing import Literal, NamedTuple
+
+from harness import machine
+from harness.intake.submission import Accepted
+from harness.records import Manifest, Plan, PlannedRun
+from harness.task import HeldOut, Planned, Profile, Task, content_hash, plan
+from sandbox.base import Sandbox
+
+_NOT_COMPARED = frozenset({"created", "form"})
+"""Fields of a manifest that may differ between a start and its resume."""
+
+_OF_THE_MACHINE = frozenset({"python", "packages", "numerics"})
+"""Fields that matter as long as something is still to be run."""
+
+
+class ManifestDiffers(Exception):
+    """The evaluation was begun under other conditions; the message names each."""
+
+
+class Conditions(NamedTuple):
+    """Everything but the submission that an evaluation is begun with."""
+
+    task: Task
+    profile: Profile
+    heldout: HeldOut | None
+    heldout_kind: Literal["none", "example", "own"]
+    sandbox: Sandbox
+    device: str
+
+
+def make_plan(conditions: Conditions) -> Plan:
+    """What workers need to know, frozen."""
+    return Plan(
+        task=conditions.task.name,
+        task_version=conditions.task.version,
+        profile=conditions.profile,
+        environments=_environments(conditions),
+        budget=conditions.task.budget,
+        constants=conditions.task.constants,
+    )
+
+
+def make_manifest(
+    conditions: Conditions, accepted: Accepted, name: str, key_fingerprint: str
+) -> Manifest:
+    """What the evaluation is, under the present conditions."""
+    task, profile = conditions.task, conditions.profile
+    environments = _environments(conditions)
+    heldout = conditions.heldout_kind if any(each.heldout for each in environments) else "none"
+    heldout_hash = (
+        content_hash(conditions.heldout) if conditions.heldout and heldout != "none" else None
+    )
+    # Without the held-out list's hash: a submitter sees the id, and could confirm a guess with it.
+    identity = json.dumps([task.name, task.version, profile.name, name, accepted.sha256, heldout])
+    digest = hashlib.sha256(identity.encode()).hexdigest()
+    unranked = _why_unranked(conditions, environments)
+    return Manifest(
+        evaluation=f"{_safe(name)}-{digest[:12]}",
+        name=name,
+        form=accepted.form,
+        task=task.name,
+        task_version=task.version,
+        profile=profile.name,
+        source_sha256=accepted.sha256,
+        scaffold_sha256=hashlib.sha256(task.scaffold).hexdigest(),
+        profile_sha256=profile_hash(task, profile),
+        heldout=heldout,
+        heldout_sha256=heldout_hash,
+        key_fingerprint=key_fingerprint,
+        sandbox=conditions.sandbox.name,
+        confined=conditions.sandbox.confined,
+        ranked=not unranked,
+        ranked_reason=unranked,
+        device=conditions.device,
+        python=platform.python_version(),
+        packages=machine.package_versions(),
+        numerics=dict(machine.NUMERICS),
+        runs=tuple(
+            PlannedRun(environment=each.environment.id, heldout=each.heldout, seed=seed)
+            for each in environments
+            for seed in profile.seeds
+        ),
+        scales={each.environment.id: each.scale for each in environments if each.scale},
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def profile_hash(task: Task, profile: Profile) -> str:
+    """SHA-256 of all that a profile fixes; held-out environments have a hash of their own."""
+    visible = Plan(
+        task=task.name,
+        task_version=task.version,
+        profile=profile,
+        environments=plan(task, profile, None),
+        budget=task.budget,
+        constants=task.constants,
+    )
+    return content_hash(visible)
+
+
+def obey(manifest: Manifest, fresh: Manifest, finished: bool) -> None:
+    """Raises ManifestDiffers where the present conditions are not those that it was begun under."""
+    before, now = manifest.model_dump(), fresh.model_dump()
+    ignored = _NOT_COMPARED | (_OF_THE_MACHINE if finished else frozenset())
+    different = [
+        f"  {field}: begun with {_short(before[field])}, now {_short(now[field])}"
+        for field in before
+        if field not in ignored and before[field] != now[field]
+    ]
+    if different:
+        raise ManifestDiffers(
+            f"{manifest.evaluation} was begun under other conditions:\n"
+            + "\n".join(different)
+            + "\nRestore them to go on with it, or evaluate under another name (NAME=...)."
+        )
+
+
+def _environments(conditions: Conditions) -> tuple[Planned, ...]:
+    return plan(conditions.task, conditions.profile, conditions.heldout)
+
+
+def _why_unranked(conditions: Conditions, environments: tuple[Planned, ...]) -> str:
+    if not conditions.profile.ranked:
+        return f"the profile {conditions.profile.name} is never ranked"
+    if not conditions.sandbox.confined:
+        return f"the sandbox {conditions.sandbox.name} confines nothing"
+    if not any(each.heldout for each in environments):
+        return "no held-out environments"
+    without = [each.environment.id for each in environments if each.scale is None]
+    if without:
+        return f"no scale for {', '.join(without)}"
+    provisional = [
+        each.environment.id for each in environments if each.scale and each.scale.provisional
+    ]
+    if provisional:
+        return f"the ceiling is provisional for {', '.join(provisional)}"
+    return ""
+
+
+def _safe(name: str) -> str:
+    kept = "".join(each if each.isascii() and each.isalnum() else "-" for each in name)
+    return kept.strip("-")[:40] or "submission"
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,202 @@
+"""`touchstone eval` as a user meets it: what it prints, how it exits, what it refuses to begin."""
+
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from harness import machine
+from harness.estimate import TooSmall, estimate
+from harness.manifest import make_plan
+from harness.task import REPOSITORY, Task
+from tests.support import TASK, TD3, conditions, region, small_profile
+
+TOUCHSTONE = [sys.executable, "-P", "-m", "harness"]
+ESCAPE = "\x1b"
+
+
+def environment(tmp_path: Path, **more: str) -> dict[str, str]:
+    return os.environ | {
+        "PYTHONPATH": str(REPOSITORY),
+        "TOUCHSTONE_STORE": str(tmp_path / "store"),
+        "TOUCHSTONE_LEADERBOARD": str(tmp_path / "board"),
+        **more,
+    }
+
+
+def touchstone(tmp_path, *arguments, **more):
+    return subprocess.run(
+        [*TOUCHSTONE, *map(str, arguments)],
+        env=environment(tmp_path, **more),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=110,
+    )
+
+
+def test_a_smoke_evaluation_from_a_pipe_prints_plain_lines_and_exits_0(tmp_path):
+    done = touchstone(tmp_path, "eval", TASK, TD3, "--profile", "smoke")
+    assert done.returncode == 0, done.stderr
+    assert ESCAPE not in done.stdout + done.stderr
+    assert "HalfCheetah-v4-s42: scored: mean return" in done.stdout
+    assert "2 of 2 runs scored" in done.stdout
+    report = Path(re.search(r"report: +(.*)", done.stdout)[1])
+    assert "# Touchstone: td3" in report.read_text()
+    # `smoke` has no scale and no leaderboard.
+    assert "no score (the profile has no scales" in done.stdout
+    assert not (tmp_path / "board").exists()
+    # Again: nothing is run, the same is said.
+    began = time.monotonic()
+    again = touchstone(tmp_path, "eval", TASK, TD3, "--profile", "smoke")
+    assert again.returncode == 0
+    assert again.stdout.splitlines()[-3:] == done.stdout.splitlines()[-3:]
+    assert "estimate" not in again.stdout
+    assert time.monotonic() - began < 15
+
+
+def test_runs_without_a_score_exit_4_and_the_other_runs_go_on(tmp_path):
+    """Crashes where observations are HalfCheetah's: one run of two."""
+    weak = tmp_path / "gives up.py"
+    weak.write_text(
+        region(
+            (
+                "        self.args = args\n",
+                "        assert obs_dim != 17\n        self.args = args\n",
+            )
+        )
+    )
+    done = touchstone(tmp_path, "eval", TASK, weak, "--profile", "smoke", "--name", "=1+1")
+    assert done.returncode == 4, done.stderr
+    assert "HalfCheetah-v4-s42: crashed: it raised AssertionError" in done.stdout
+    assert "InvertedPendulum-v4-s42: scored" in done.stdout
+    assert "1 of 2 runs scored" in done.stdout
+    (directory,) = (tmp_path / "store" / TASK / "smoke").iterdir()
+    report = (directory / "report.md").read_text()
+    assert "assert obs_dim != 17" in report  # the region's own line, in the traceback
+
+
+def test_a_refused_submission_exits_3_with_line_rule_and_advice(tmp_path):
+    bad = tmp_path / "bad.py"
+    bad.write_text(region(before="import os\n"))
+    done = touchstone(tmp_path, "eval", TASK, bad)
+    assert done.returncode == 3
+    assert "bad.py:1" in done.stderr
+    assert "import os" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["eval", "no-such-task", TD3], "no task 'no-such-task'"),
+        (["eval", TASK, TD3, "--profile", "fast"], "full, quick, smoke"),
+        (["eval", TASK, TD3, "--heldout", "missing.toml"], "missing.toml"),
+        (["report", "nowhere"], "nowhere holds no evaluation"),
+    ],
+)
+def test_a_mistake_in_the_command_exits_2_with_one_line(tmp_path, arguments, words):
+    done = touchstone(tmp_path, *arguments)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_long_temporary_directory_spaces_and_unicode_do_no_harm(tmp_path):
+    """A Unix socket's path has 107 bytes at most: it must not depend on any of these."""
+    deep = tmp_path / ("Größe é 大 " * 8) / ("x" * 120)
+    deep.mkdir(parents=True)
+    source = deep / "näme with 'quotes' & $(touch hit).py"
+    source.write_text(TD3.read_text())
+    done = touchstone(deep, "eval", TASK, source, "--profile", "smoke", TMPDIR=str(deep))
+    assert done.returncode == 0, done.stderr
+    assert not list(tmp_path.rglob("hit"))
+
+
+def test_on_a_terminal_a_table_moves_and_a_long_profile_asks_first(tmp_path):
+    """`full` takes core-days: the estimate comes first, and without a yes nothing is begun."""
+    primary, secondary = pty.openpty()
+    process = subprocess.Popen(
+        [*TOUCHSTONE, "eval", TASK, str(TD3)],
+        env=environment(tmp_path, TERM="xterm", COLUMNS="100"),
+        cwd=tmp_path,
+        stdin=secondary,
+        stdout=secondary,
+        stderr=secondary,
+    )
+    os.close(secondary)
+    shown = b""
+    deadline = time.monotonic() + 60
+    while b"Start?" not in shown and time.monotonic() < deadline:
+        if select.select([primary], [], [], 0.5)[0]:
+            shown += os.read(primary, 4096)
+    os.write(primary, b"n\n")
+    process.wait(timeout=30)
+    os.close(primary)
+    text = shown.decode()
+    assert "15 runs" in text
+    assert re.search(r"estimate for this machine: [\d.]+ days", text)
+    assert "GiB of memory" in text
+    assert process.returncode == 2
+    assert not list((tmp_path / "store").rglob("progress.json"))
+
+
+def test_more_than_the_machine_has_is_refused_with_figures(tmp_path, monkeypatch):
+    full = make_plan(conditions(Task.load(TASK).profile("full"), Task.load(TASK).load_heldout()))
+    humanoid = 1_000_000 * (2 * 376 + 17 + 2) * 4
+    monkeypatch.setattr(machine, "available_memory_bytes", lambda: 4 << 30)
+    with pytest.raises(TooSmall, match=f"{humanoid / (1 << 30):.1f} GiB each"):
+        estimate(full, 15, None, tmp_path)
+    monkeypatch.setattr(machine, "available_memory_bytes", lambda: 64 << 30)
+    with pytest.raises(TooSmall, match="WORKERS=1"):
+        estimate(full, 15, 100, tmp_path)
+    fits = estimate(full, 15, 2, tmp_path)
+    assert fits.workers == 2
+    assert fits.memory_bytes > 2 * humanoid
+    monkeypatch.setattr("shutil.disk_usage", lambda path: type("", (), {"free": 1 << 20}))
+    with pytest.raises(TooSmall, match="STORE="):
+        estimate(full, 15, 2, tmp_path)
+
+
+def test_the_leaderboard_of_a_profile_with_a_table_is_read_back_by_pandas(tmp_path):
+    """A real evaluation of a small profile, published as the command does it."""
+    from harness.evaluate_command import Request, _publish  # the command's own last step
+    from harness.evaluation import begin
+    from harness.results.store import Store
+    from tests.support import accepted, evaluated
+
+    profile = small_profile(table=True, seeds=(1, 2), total_timesteps=30, learning_starts=30)
+    store = Store(tmp_path / "store")
+    submission = accepted(region(), tmp_path)
+    evaluated(submission, profile, store, name="@SUM(A1)")
+    request = Request(
+        Task.load(TASK),
+        profile,
+        None,
+        "none",
+        "@SUM(A1)",
+        None,
+        True,
+        False,
+        store.root,
+        tmp_path / "board",
+    )
+    from rich.console import Console
+
+    with begin(conditions(profile), submission, "@SUM(A1)", store, print) as evaluation:
+        _publish(request, evaluation, store, Console())
+        record = store.load(evaluation.directory, print).records[0]
+    frame = pd.read_csv(tmp_path / "board" / f"{TASK}.smoke.csv")
+    assert list(frame["name"]) == ["'@SUM(A1)"]
+    assert frame["runs_scored"][0] == frame["runs_planned"][0] == 2
+    assert frame["parameters"][0] == record.training.parameters
+    assert frame["source_sha256"][0] == submission.sha256
