@@ -227,7 +227,7 @@ make_environment() {
     if [[ -e $venv || -L $venv ]]; then
         # Of an older lock, or made by hand. It is kept, whatever happens.
         local chosen=$python_found
-        python_found=$(python_version "$venv/bin/python") && supported "$python_found" \
+        { python_found=$(python_version "$venv/bin/python") && supported "$python_found"; } \
             || fail "$venv holds no Python 3.11, 3.12 or 3.13; move it away and run the same command again"
         [[ -z ${PYTHON:-} || $python_found == "$chosen" ]] \
             || fail "$venv holds Python $python_found, not $chosen; move it away and run the same command again"
