@@ -41,7 +41,7 @@ Touchstone trains and scores submitted reinforcement-learning algorithms.
       STORE=directory         where records and the key are; else runs/
   make validate TASK= SUB=    would it be accepted? which line breaks which rule?
   make leaderboard TASK=      rebuild and show it; PROFILE=, HELDOUT=, STORE= as above
-  make test                   TESTS=tests/test_wire.py: these alone; JOBS=2: in parallel
+  make test                   TESTS=tests/test_wire.py: these alone; JOBS=1: one after the other
   make lint                   ruff, mypy, import contracts
   make setup                  what the others do first; PYTHON=python3.12: with that one
                               (settings are read from this command line alone)
@@ -73,7 +73,7 @@ setup:
 
 test:
 	@$(set_up)
-	exec $(python) -m pytest $(if $(call given,JOBS),-n $(call quoted,JOBS)) -- $(if $(call given,TESTS),$(call quoted,TESTS),tests)
+	exec $(python) -m pytest -n $(if $(call given,JOBS),$(call quoted,JOBS),auto) --dist loadfile -- $(if $(call given,TESTS),$(call quoted,TESTS),tests)
 
 lint:
 	@$(set_up)

@@ -41,7 +41,7 @@ def small_profile(
         "total_timesteps": total_timesteps,
         "learning_starts": learning_starts,
         "buffer_size": total_timesteps,
-        "eval_freq": total_timesteps // 2,
+        "eval_freq": total_timesteps,
         "eval_episodes": 2,
         "final_episodes": 3,
         "limits": smoke.limits.model_dump() | quick_limits | (limits or {}),

@@ -111,6 +111,33 @@ def test_a_mistake_in_the_command_exits_2_with_one_line(tmp_path, arguments, wor
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_a_machine_that_cannot_confine_guests_exits_5_and_says_what_to_do(tmp_path):
+    empty = tmp_path / "bin"
+    empty.mkdir()
+    done = touchstone(tmp_path, "eval", TASK, TD3, "--profile", "smoke", PATH=str(empty))
+    assert done.returncode == 5
+    assert "bwrap is not installed" in done.stderr
+    assert "apt-get install -y bubblewrap" in done.stderr
+
+
+def test_a_held_out_file_of_ones_own_is_used_and_its_names_stay_in_the_host(tmp_path):
+    """HELDOUT=file: a run of its environment, marked held-out, absent from a submitter's report."""
+    own = tmp_path / "secret.toml"
+    table = (REPOSITORY / "tasks" / TASK / "heldout.toml").read_text()
+    reacher = table[table.index("[environments.Reacher-v4]") :].split("\n\n")[0]
+    own.write_text(f'[profiles]\nsmoke = ["Reacher-v4"]\n\n{reacher}\n')
+    done = touchstone(tmp_path, "eval", TASK, TD3, "--profile", "smoke", "--heldout", own)
+    assert done.returncode == 0, done.stderr
+    assert "Reacher-v4-s42: scored" in done.stdout
+    (directory,) = (tmp_path / "store" / TASK / "smoke").iterdir()
+    assert '"heldout": "own"' in (directory / "manifest.json").read_text()
+    written = touchstone(tmp_path, "report", directory, "--for-submitter")
+    assert written.returncode == 0
+    for path in directory.glob("submitter-report.*"):
+        assert "Reacher" not in path.read_text()
+        assert "HalfCheetah" in path.read_text()
+
+
 def test_a_long_temporary_directory_spaces_and_unicode_do_no_harm(tmp_path):
     """A Unix socket's path has 107 bytes at most: it must not depend on any of these."""
     deep = tmp_path / ("Größe é 大 " * 8) / ("x" * 120)

@@ -30,7 +30,8 @@ def acting(code):
 
 
 def test_a_run_is_scored_by_every_episode_of_its_final_evaluation(tmp_path):
-    record, _ = evaluated_here(accepted(region(), tmp_path), small_profile(), tmp_path / "e")
+    profile = small_profile(eval_freq=20)
+    record, _ = evaluated_here(accepted(region(), tmp_path), profile, tmp_path / "e")
     assert record is not None
     assert record.verdict.kind == "scored"
     assert record.final is not None
@@ -40,6 +41,15 @@ def test_a_run_is_scored_by_every_episode_of_its_final_evaluation(tmp_path):
     assert record.final.mean == pytest.approx(sum(record.final.lengths) / 3)
     assert [point.step for point in record.curve] == [0, 20, 40]
     assert all(len(point.returns) == 2 for point in record.curve)
+    # What produced it is in the record: settings, versions, hardware, sandbox, limits.
+    assert record.training.environment_settings["id"] == PENDULUM
+    assert record.training.environment_settings["time_limit"] == 1000
+    for origin in (record.training.provenance, record.evaluator):
+        assert origin is not None
+        assert {"torch", "numpy", "gymnasium", "mujoco"} <= origin.packages.keys()
+        assert origin.sandbox["backend"] == "bubblewrap"
+        assert origin.cpu
+    assert record.training.limits["memory_bytes"] > 0
 
 
 def test_the_trace_of_the_final_evaluation_replays_to_the_same_returns(tmp_path):

@@ -1,5 +1,6 @@
 """Kill the harness at any instant, run the same command again: the same numbers as unbroken."""
 
+import contextlib
 import json
 import os
 import signal
@@ -75,19 +76,26 @@ def unbroken(tmp_path_factory):
     return records(directory)
 
 
-def guests() -> list[int]:
-    """Pids of everything of ours that runs in a sandbox or works for a harness."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (path / "cmdline").read_bytes().split(b"\0")
-            state = (path / "stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            continue
-        ours = {b"sandbox.guest", b"harness.training.run", b"harness.training.evaluator"}
-        if ours & set(command) and state != "Z":
-            found.append(int(path.name))
+def descendants(pid: int) -> set[int]:
+    """Every process below that one: workers, the evaluator, bwrap and the guests in it."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parent = int(path.read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(path.parent.name))
+    found, waiting = set(), [pid]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found.update(below)
+        waiting += below
     return found
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def wait_for(condition, seconds=60.0):
@@ -109,7 +117,6 @@ MOMENTS = {
 def test_killed_at_any_moment_and_resumed_gives_the_numbers_of_an_unbroken_run(tmp_path, unbroken):
     """SIGKILL at five moments of one evaluation, one after the other, then to the end."""
     store = store_at(tmp_path / "store")
-    before = set(guests())
     for moment, reached in MOMENTS.items():
         process = subprocess.Popen(
             [sys.executable, "-c", DRIVER, str(store.root)],
@@ -121,10 +128,11 @@ def test_killed_at_any_moment_and_resumed_gives_the_numbers_of_an_unbroken_run(t
                 time.sleep(0.02)
             assert process.poll() is None, f"ended before this moment: {moment}"
         finally:
+            below = descendants(process.pid)
             process.send_signal(signal.SIGKILL)
             process.wait()
         # No guest and no worker outlives a killed harness.
-        wait_for(lambda: not set(guests()) - before, seconds=5)
+        wait_for(lambda below=below: not any(map(alive, below)), seconds=5)
     kept = {path: path.stat().st_mtime_ns for path in store.root.glob(f"*/*/*/runs/*/*/{RECORD}")}
     directory, _ = evaluated(accepted(region(), tmp_path), PROFILE, store)
     again = records(directory)
