@@ -43,8 +43,12 @@ StoreRoot = Annotated[
     Path, typer.Option("--store", envvar="TOUCHSTONE_STORE", help="Where records and the key are.")
 ]
 BoardRoot = Annotated[
-    Path,
-    typer.Option("--leaderboard", envvar="TOUCHSTONE_LEADERBOARD", help="Where the CSV files go."),
+    Path | None,
+    typer.Option(
+        "--leaderboard",
+        envvar="TOUCHSTONE_LEADERBOARD",
+        help="Where the CSV files go; with a store of your own, leaderboard/ in it.",
+    ),
 ]
 Held = Annotated[
     str,
@@ -69,17 +73,20 @@ def evaluate(
         bool, typer.Option("--rerun", help="Append an attempt to each run without a score.")
     ] = False,
     store_root: StoreRoot = DEFAULT_STORE,
-    board_root: BoardRoot = DEFAULT_BOARD,
+    board_root: BoardRoot = None,
 ) -> None:
     """Train, score, report, update the leaderboard. The same command again resumes."""
     task, heldout, kind = _load(task_name, heldout_option)
+    profile = _profile(task, profile_name)
+    if kind == "own" and heldout is not None and not heldout.profiles.get(profile_name):
+        _stop(ExitStatus.USAGE, f"{heldout_option} lists no environment for {profile_name}")
     accepted = _accept(task, submission)
     # Imported here: a refusal above needs none of it, and takes a second less.
     from harness import evaluate_command
 
     request = evaluate_command.Request(
         task=task,
-        profile=_profile(task, profile_name),
+        profile=profile,
         heldout=heldout,
         heldout_kind=kind,
         name=name or submission.stem or "submission",
@@ -87,7 +94,7 @@ def evaluate(
         yes=yes,
         rerun=rerun,
         store_root=store_root,
-        board_root=board_root,
+        board_root=_board_root(store_root, board_root),
     )
     raise SystemExit(evaluate_command.run(request, accepted))
 
@@ -107,15 +114,23 @@ def leaderboard(
     task_name: TaskName,
     profile_name: ProfileName = "full",
     heldout_option: Held = "",
+    for_submitter: Annotated[
+        bool, typer.Option("--for-submitter", help="Without anything of held-out runs.")
+    ] = False,
     store_root: StoreRoot = DEFAULT_STORE,
-    board_root: BoardRoot = DEFAULT_BOARD,
+    board_root: BoardRoot = None,
 ) -> None:
     """Rebuild a leaderboard from the store and show it."""
-    task, heldout, _ = _load(task_name, heldout_option)
+    task, heldout, kind = _load(task_name, heldout_option)
     from harness import evaluate_command
 
     evaluate_command.show_leaderboard(
-        task, _profile(task, profile_name), heldout, store_root, board_root
+        task,
+        _profile(task, profile_name),
+        heldout if kind == "own" else None,
+        store_root,
+        _board_root(store_root, board_root),
+        for_submitter,
     )
 
 
@@ -139,6 +154,13 @@ def report(
     except (OSError, ValidationError) as error:
         _stop(ExitStatus.USAGE, f"{evaluation} holds no evaluation: {error}")
     print(write_reports(stored, for_submitter).markdown)
+
+
+def _board_root(store_root: Path, board_root: Path | None) -> Path:
+    """A board shows one store: another store does not overwrite the boards of the default one."""
+    if board_root is not None:
+        return board_root
+    return DEFAULT_BOARD if store_root == DEFAULT_STORE else store_root / "leaderboard"
 
 
 def _load(
@@ -180,7 +202,4 @@ def _stop(status: ExitStatus, message: str) -> NoReturn:
 
 def main() -> None:
     """Entry point of the console script."""
-    try:
-        app()
-    except KeyboardInterrupt:
-        _stop(ExitStatus.INTERRUPTED, "interrupted; the same command goes on from here")
+    app()

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from pydantic import ValidationError
 from rich.console import Console
 from rich.prompt import Confirm
 from rich.text import Text
@@ -15,14 +16,16 @@ from harness.executors.base import EvaluatorFailed
 from harness.executors.local import LocalExecutor
 from harness.intake.submission import Accepted
 from harness.keys import KeyMissing
+from harness.layout import LOGS
 from harness.live import duration, watch
 from harness.manifest import Conditions, ManifestDiffers, make_plan, profile_hash
-from harness.records import Manifest
 from harness.results.leaderboard import Current, to_table
 from harness.results.publish import write_leaderboard, write_reports
-from harness.results.store import Store
-from harness.results.summary import Summary
+from harness.results.store import OtherSchema, Say, Store
+from harness.results.summary import RecordsError, Summary
+from harness.results.untrusted import one_line
 from harness.task import HeldOut, Profile, Task, content_hash
+from harness.training.environments import EnvironmentMismatch, make
 from sandbox.base import SandboxError, load_backend
 
 SANDBOX = "bubblewrap"
@@ -51,9 +54,28 @@ def run(request: Request, accepted: Accepted) -> ExitStatus:
         console.print(Text(f"note: {note}"))
     try:
         return _run(request, accepted, console)
-    except (Busy, ManifestDiffers, KeyMissing, TooSmall, SandboxError, EvaluatorFailed) as error:
-        print(f"touchstone: {error}", file=sys.stderr)
-        return ExitStatus.INFRASTRUCTURE
+    except KeyboardInterrupt:
+        return _fail(ExitStatus.INTERRUPTED, "interrupted; the same command goes on from here")
+    except EnvironmentMismatch as error:
+        return _fail(ExitStatus.USAGE, str(error))
+    except (
+        Busy,
+        ManifestDiffers,
+        KeyMissing,
+        TooSmall,
+        SandboxError,
+        EvaluatorFailed,
+        OtherSchema,
+        RecordsError,
+        ValidationError,
+        OSError,
+    ) as error:
+        return _fail(ExitStatus.INFRASTRUCTURE, str(error))
+
+
+def _fail(status: ExitStatus, message: str) -> ExitStatus:
+    print(f"touchstone: {message}", file=sys.stderr)
+    return status
 
 
 def _run(request: Request, accepted: Accepted, console: Console) -> ExitStatus:
@@ -72,47 +94,50 @@ def _run(request: Request, accepted: Accepted, console: Console) -> ExitStatus:
         DEVICE,
     )
     store = Store(request.store_root.absolute())
-
-    def say(line: str) -> None:
-        console.print(Text(line), soft_wrap=True)
+    say = _printer(console)
 
     with begin(conditions, accepted, request.name, store, say) as evaluation:
-        if request.rerun:
-            say(f"appended an attempt to {evaluation.rerun_failed()} run(s) without a score")
-        if not evaluation.finished:
-            expected = estimate(
-                make_plan(conditions), evaluation.unfinished, request.workers, store.root
-            )
-            _announce(console, request, accepted, evaluation, expected)
+        # Of an evaluation that has not come to its end, the same command is a resume and no more.
+        rerun = request.rerun and evaluation.finished
+        runs = evaluation.unscored if rerun else evaluation.unfinished
+        if runs:
+            frozen = make_plan(conditions)
+            for each in frozen.environments:
+                make(each.environment).close()  # a mistake in a table shows now, not after days
+            expected = estimate(frozen, runs, request.workers, store.root)
+            _announce(console, request, accepted, len(evaluation.manifest.runs), runs, expected)
             if not _agreed(request, console):
                 say("not started")
                 return ExitStatus.USAGE
+            if rerun:
+                evaluation.rerun_unscored()
             executor = LocalExecutor(evaluation.directory, store.key_file, expected.workers)
             with watch(console) as watcher:
                 evaluation.run(executor, watcher)
         return _publish(request, evaluation, store, console)
 
 
+def _printer(console: Console) -> Say:
+    """Prints a line as it is: no markup, no wrapping."""
+    return lambda line: console.print(Text(line), soft_wrap=True)
+
+
 def _announce(
     console: Console,
     request: Request,
     accepted: Accepted,
-    evaluation: Evaluation,
+    total: int,
+    runs: int,
     expected: Estimate,
 ) -> None:
-    runs = evaluation.unfinished
-    total = len(evaluation.manifest.runs)
-    done = f", {total - runs} already finished" if runs < total else ""
-    console.print(
-        Text(
-            f"{request.name}: {accepted.form}, source {accepted.sha256[:12]}\n"
-            f"{request.task.name}, profile {request.profile.name}: {total} runs{done}, "
-            f"{expected.workers} at once\n"
-            f"estimate for this machine: {duration(expected.seconds)}, "
-            f"{expected.memory_bytes / (1 << 30):.1f} GiB of memory, "
-            f"up to {expected.disk_bytes / (1 << 20):,.0f} MiB of disk"
-        ),
-        soft_wrap=True,
+    rest = f", {runs} of them to be run" if runs < total else ""
+    _printer(console)(
+        f"{one_line(request.name)}: {accepted.form}, source {accepted.sha256[:12]}\n"
+        f"{request.task.name}, profile {request.profile.name}: {total} runs{rest}, "
+        f"{expected.workers} at once\n"
+        f"estimate for this machine: {duration(expected.seconds)}, "
+        f"{expected.memory_bytes / (1 << 30):.1f} GiB of memory, "
+        f"up to {expected.disk_bytes / (1 << 20):,.0f} MiB of disk"
     )
 
 
@@ -125,25 +150,22 @@ def _agreed(request: Request, console: Console) -> bool:
 def _publish(
     request: Request, evaluation: Evaluation, store: Store, console: Console
 ) -> ExitStatus:
-    def say(line: str) -> None:
-        console.print(Text(line), soft_wrap=True)
-
+    say = _printer(console)
     published = write_reports(store.load(evaluation.directory, say))
     summary = published.report.summary
-    say(_score_line(request.name, summary))
+    say(_score_line(one_line(request.name), summary))
     say(f"report:      {published.markdown}\n             {published.json}")
     if request.profile.table:
-        current = _current(request.task, request.profile, request.heldout, evaluation.manifest)
+        own = request.heldout if request.heldout_kind == "own" else None
+        current = _current(request.task, request.profile, own, store, say)
         _, path = write_leaderboard(store, current, request.board_root, say)
         say(f"leaderboard: {path}")
     if evaluation.abandoned:
-        print(
-            f"touchstone: infrastructure failed for {', '.join(evaluation.abandoned)}; nothing is "
-            f"held against the submission. Logs: {evaluation.directory / 'logs'}. The same command "
-            f"tries again.",
-            file=sys.stderr,
+        return _fail(
+            ExitStatus.INFRASTRUCTURE,
+            f"infrastructure failed for {', '.join(evaluation.abandoned)}; nothing is held against "
+            f"the submission. Logs: {evaluation.directory / LOGS}. The same command tries again.",
         )
-        return ExitStatus.INFRASTRUCTURE
     if summary.runs_scored < summary.runs_planned:
         return ExitStatus.UNSCORED_RUNS
     return ExitStatus.SCORED
@@ -163,29 +185,45 @@ def _score_line(name: str, summary: Summary) -> str:
 
 
 def show_leaderboard(
-    task: Task, profile: Profile, heldout: HeldOut | None, store_root: Path, board_root: Path
+    task: Task,
+    profile: Profile,
+    own: HeldOut | None,
+    store_root: Path,
+    board_root: Path,
+    for_submitter: bool,
 ) -> None:
     """Rebuild a board and print its first columns."""
     console = Console(highlight=False)
+    say = _printer(console)
     store = Store(store_root.absolute())
-    board, path = write_leaderboard(
-        store, _current(task, profile, heldout, None), board_root, lambda line: print(line)
-    )
+    current = _current(task, profile, own, store, say)
+    board, path = write_leaderboard(store, current, board_root, say, for_submitter)
     console.print(to_table(board))
     for each in board.left_out:
-        console.print(Text(f"left out: {each}"), soft_wrap=True)
-    console.print(Text(str(path)), soft_wrap=True)
+        say(f"left out: {each}")
+    say(str(path))
 
 
-def _current(
-    task: Task, profile: Profile, heldout: HeldOut | None, manifest: Manifest | None
-) -> Current:
-    """What the board ranks: an evaluation of the visible environments does not change that."""
-    if manifest is not None and manifest.heldout == "own":
-        heldout_hash = manifest.heldout_sha256
+def _current(task: Task, profile: Profile, own: HeldOut | None, store: Store, say: Say) -> Current:
+    """What the board ranks: evaluations with the held-out list in force.
+
+    That is the operator's own where it is given, else the one that the store's newest evaluation
+    with a list of its own used, else the repository's example.
+    """
+    if own is None:
+        earlier = [
+            each.manifest
+            for each in store.evaluations(task.name, profile.name, say)
+            if each.manifest.heldout == "own"
+        ]
+        if earlier:
+            newest = max(earlier, key=lambda manifest: manifest.created)
+            heldout_hash = newest.heldout_sha256
+        else:
+            example = task.load_heldout()
+            heldout_hash = content_hash(example) if example.profiles.get(profile.name) else None
     else:
-        shown = heldout or task.load_heldout()
-        heldout_hash = content_hash(shown) if shown.profiles.get(profile.name) else None
+        heldout_hash = content_hash(own)
     return Current(
         task=task.name,
         task_version=task.version,

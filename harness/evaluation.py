@@ -34,12 +34,13 @@ from harness.layout import (
 )
 from harness.manifest import Conditions, make_manifest, make_plan, obey
 from harness.records import Evaluation as EvaluatedPolicy
-from harness.records import Manifest, PlannedRun, Progress, Record, Verdict
+from harness.records import Manifest, Plan, PlannedRun, Progress, Record, Verdict
 from harness.results.store import Say, Store, read_record, write_record
 from harness.training.evaluator import next_export
 from harness.training.workbench import Damaged, Workbench
 
-INFRASTRUCTURE_RETRIES = 3
+RETRY_PAUSES_SECONDS = (1.0, 10.0, 60.0)
+"""Before each retry of a run that failed for infrastructure's reasons; then it is given up."""
 POLL_SECONDS = 0.25
 
 
@@ -68,12 +69,22 @@ class Watcher(Protocol):
         """Something that happened, once."""
 
 
+class Unwritten(NamedTuple):
+    """What a new evaluation will consist of once it is started."""
+
+    accepted: Accepted
+    plan: Plan
+
+
 class Evaluation:
     """One evaluation on disk, held by this process. Made by `begin`."""
 
-    def __init__(self, directory: Path, manifest: Manifest, say: Say) -> None:
+    def __init__(
+        self, directory: Path, manifest: Manifest, say: Say, unwritten: Unwritten | None = None
+    ) -> None:
         self.directory = directory
         self.manifest = manifest
+        self._unwritten = unwritten
         self._say = say
         self._records: dict[str, Record] = {}
         self._abandoned: set[str] = set()
@@ -83,6 +94,19 @@ class Evaluation:
                 record = read_record(attempt_directory(directory, run.id, begun[-1]), say)
                 if record is not None:
                     self._records[run.id] = record
+
+    def start(self) -> None:
+        """Write down what the evaluation is, if that is not done: from then on it exists."""
+        if self._unwritten is None:
+            return
+        write_durably(self.directory / SOURCE, self._unwritten.accepted.source)
+        write_durably(self.directory / SUBMISSION, self._unwritten.accepted.original)
+        write_durably(
+            self.directory / PLAN, self._unwritten.plan.model_dump_json(indent=1).encode()
+        )
+        # Last: a kill before this leaves nothing that a resume would take for an evaluation.
+        write_durably(self.directory / MANIFEST, self.manifest.model_dump_json(indent=1).encode())
+        self._unwritten = None
 
     @property
     def finished(self) -> bool:
@@ -99,41 +123,52 @@ class Evaluation:
         """Runs that failed for infrastructure's reasons until the retries were used up."""
         return tuple(sorted(self._abandoned))
 
-    def rerun_failed(self) -> int:
-        """Append an attempt to every run whose last one has no score; how many."""
-        failed = [run for run, record in self._records.items() if record.final is None]
-        for run in failed:
+    @property
+    def unscored(self) -> int:
+        """How many runs have ended without a score."""
+        return sum(record.final is None for record in self._records.values())
+
+    def rerun_unscored(self) -> None:
+        """Append an attempt to every run that has ended without a score."""
+        for run in [run for run, record in self._records.items() if record.final is None]:
             record = self._records.pop(run)
             following = attempt_directory(self.directory, run, record.attempt + 1)
             following.mkdir(parents=True, exist_ok=True)
-        return len(failed)
 
     def run(self, executor: Executor, watcher: Watcher) -> None:
         """Bring every run to its record, or to the end of its retries. Closes the executor."""
+        self.start()
         waiting = deque(run for run in self.manifest.runs if self._needs_training(run))
         at_work: dict[str, PlannedRun] = {}
         failures: Counter[str] = Counter()
+        not_before: dict[str, float] = {}
 
         def again(run: PlannedRun, reason: str) -> None:
-            """At once, before those that have not been tried: a retry does not wait for the set."""
-            failures[run.id] += 1
-            if failures[run.id] > INFRASTRUCTURE_RETRIES:
+            """Before those that have not been tried yet: a retry does not wait for the set."""
+            if failures[run.id] == len(RETRY_PAUSES_SECONDS):
                 self._abandoned.add(run.id)
                 watcher.say(f"{run.id}: given up: infrastructure: {reason}")
-            else:
-                waiting.appendleft(run)
-                watcher.say(f"{run.id}: infrastructure, runs again: {reason}")
+                return
+            not_before[run.id] = time.monotonic() + RETRY_PAUSES_SECONDS[failures[run.id]]
+            failures[run.id] += 1
+            waiting.appendleft(run)
+            watcher.say(f"{run.id}: infrastructure, runs again: {reason}")
+
+        def next_run() -> PlannedRun | None:
+            now = time.monotonic()
+            return next((run for run in waiting if not_before.get(run.id, now) <= now), None)
 
         try:
             while True:
                 for end in executor.poll():
                     run = at_work.pop(end.job.run_id)
-                    if end.status != 0:
+                    # Whatever a worker says: a run whose training is on disk is not trained again.
+                    if end.status != 0 and not self._bench(run).has_training():
                         again(run, end.message or f"its worker ended with status {end.status}")
-                while waiting and executor.free() > 0:
-                    run = waiting.popleft()
-                    executor.submit(Job(run.id, self._attempt(run)))
-                    at_work[run.id] = run
+                while executor.free() > 0 and (following := next_run()) is not None:
+                    waiting.remove(following)
+                    executor.submit(Job(following.id, self._attempt(following)))
+                    at_work[following.id] = following
                 for run in self._open_runs():
                     if run.id in at_work or run in waiting:
                         continue
@@ -220,6 +255,8 @@ def compose(manifest: Manifest, run: PlannedRun, attempt: int, bench: Workbench)
     if next_export(bench) is not None:
         return None
     curve = bench.read_curve()
+    if next_export(bench) is not None:
+        return None  # a damaged point was set aside, and is scored again
     final = bench.read_final()
     failed = next((point.verdict for point in curve.values() if point.verdict is not None), None)
     evaluation: EvaluatedPolicy | None = None
@@ -265,9 +302,10 @@ def compose(manifest: Manifest, run: PlannedRun, attempt: int, bench: Workbench)
 def begin(
     conditions: Conditions, accepted: Accepted, name: str, store: Store, say: Say
 ) -> Iterator[Evaluation]:
-    """Begin an evaluation, or take up one that was begun, and hold its lock meanwhile.
+    """Prepare an evaluation, or take up one that was started, and hold its lock meanwhile.
 
-    Raises Busy, ManifestDiffers, or keys.KeyMissing.
+    A new one exists once `start` or `run` is called. Raises Busy, ManifestDiffers, keys.KeyMissing,
+    or OSError.
     """
     key = operator_key(store)
     fresh = make_manifest(conditions, accepted, name, keys.fingerprint(key))
@@ -279,13 +317,8 @@ def begin(
             evaluation = Evaluation(directory, manifest, say)
             obey(manifest, fresh, evaluation.finished)
         else:
-            write_durably(directory / SOURCE, accepted.source)
-            write_durably(directory / SUBMISSION, accepted.original)
-            frozen = make_plan(conditions)
-            write_durably(directory / PLAN, frozen.model_dump_json(indent=1).encode())
-            # Last: from here on the evaluation exists.
-            write_durably(directory / MANIFEST, fresh.model_dump_json(indent=1).encode())
-            evaluation = Evaluation(directory, fresh, say)
+            unwritten = Unwritten(accepted, make_plan(conditions))
+            evaluation = Evaluation(directory, fresh, say, unwritten)
         yield evaluation
 
 

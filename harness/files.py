@@ -7,7 +7,8 @@ from pathlib import Path
 def write_durably(path: Path, content: bytes, mode: int = 0o644) -> None:
     """Replace `path` by `content` in one step; after the return it survives a power cut."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    temporary.unlink(missing_ok=True)  # of a process that was killed and had our pid
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
         file.flush()

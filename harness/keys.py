@@ -13,6 +13,8 @@ import secrets
 from pathlib import Path
 from typing import Literal
 
+from harness.files import sync_directory
+
 KEY_BYTES = 32
 _SEED_BITS = 31
 """Every seeded library takes as much."""
@@ -28,7 +30,8 @@ def create_key(path: Path) -> bytes:
     """Make a key file, readable by its owner alone, unless there is one; returns the key."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(secrets.token_hex(KEY_BYTES) + "\n")
         file.flush()
@@ -40,6 +43,7 @@ def create_key(path: Path) -> bytes:
         pass
     finally:
         temporary.unlink()
+        sync_directory(path.parent)
     return load_key(path)
 
 

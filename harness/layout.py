@@ -6,7 +6,8 @@
     lock                                     held by the harness that is at it
     runs/<environment>-s<seed>/attempt-<n>/  a workbench (harness/training/workbench.py)
         record.json                          once the run has ended: immutable
-    report.json  report.md                   derived, made again at will
+    logs/                                    what workers and evaluators said, for an operator
+    report.json  report.md  submitter-report.*   derived, made again at will
 """
 
 import hashlib
@@ -21,6 +22,7 @@ SUBMISSION = "submission"
 RECORD = "record.json"
 KEY = "key"
 LOCK = "lock"
+LOGS = "logs"
 
 _ATTEMPT = "attempt-"
 

@@ -1,9 +1,10 @@
 """What this machine is: the facts that stand in manifests and records beside every number."""
 
+import contextlib
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -60,11 +61,25 @@ def memory_bytes() -> int:
 
 
 def available_memory_bytes() -> int:
-    """Memory that new processes can have without swapping, by the kernel's own estimate."""
+    """Memory that new processes can have: the kernel's estimate, or what a container leaves."""
+    available = memory_bytes()
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return memory_bytes()
+            available = int(line.split()[1]) * 1024
+    return min([available, *_left_in_cgroups()])
+
+
+def _left_in_cgroups() -> Iterator[int]:
+    """What the memory limits of our own cgroup (v2, then v1) leave, where there are any."""
+    for limit, used in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        (
+            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+        ),
+    ):
+        with contextlib.suppress(OSError, ValueError):  # no such cgroup, or the limit is "max"
+            yield int(Path(limit).read_text()) - int(Path(used).read_text())
 
 
 def provenance(sandbox: Mapping[str, str], device: str) -> Provenance:

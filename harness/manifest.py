@@ -12,8 +12,9 @@ from harness.records import Manifest, Plan, PlannedRun
 from harness.task import HeldOut, Planned, Profile, Task, content_hash, plan
 from sandbox.base import Sandbox
 
-_NOT_COMPARED = frozenset({"created", "form"})
-"""Fields of a manifest that may differ between a start and its resume."""
+_NOT_COMPARED = frozenset({"created", "form", "scales", "ranked", "ranked_reason"})
+"""Fields of a manifest that may differ between a start and its resume: dates and wording. (The
+numbers of scales are in the hashes of the profile and of the held-out list.)"""
 
 _OF_THE_MACHINE = frozenset({"python", "packages", "numerics"})
 """Fields that matter as long as something is still to be run."""

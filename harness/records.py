@@ -11,7 +11,7 @@ from pydantic import FiniteFloat, model_validator
 
 from harness.task import Budget, Model, Planned, Profile, Scale
 
-SCHEMA = 1
+SCHEMA: Literal[1] = 1
 """Version of everything in this file; a reader refuses another one."""
 
 VerdictKind = Literal[
@@ -83,7 +83,7 @@ class Provenance(Model):
 class Training(Model):
     """How the training of one run ended: written by its worker, before any final evaluation."""
 
-    schema_version: int = SCHEMA
+    schema_version: Literal[1] = SCHEMA
     environment: str
     seed: int
     attempt: int
@@ -117,7 +117,7 @@ class Training(Model):
 class Record(Model):
     """One run, ended: the unit that every number of a report leads to. Immutable once written."""
 
-    schema_version: int = SCHEMA
+    schema_version: Literal[1] = SCHEMA
     evaluation: str
     """Id of the evaluation that it belongs to."""
     task: str
@@ -164,7 +164,7 @@ class PlannedRun(Model):
 class Manifest(Model):
     """What an evaluation is, fixed at its first start. A resume obeys it or refuses."""
 
-    schema_version: int = SCHEMA
+    schema_version: Literal[1] = SCHEMA
     evaluation: str
     """`<name>-<first 12 digits of the identity's hash>`: its directory's name."""
     name: str

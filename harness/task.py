@@ -230,6 +230,12 @@ class Task(Model):
             )
         except ValidationError as error:
             raise TaskError(f"{path}: {_explain(error)}") from error
+        for profile in (*heldout.profiles, *heldout.scales):
+            if profile not in self.profiles:
+                raise TaskError(
+                    f"{path}: {self.name} has no profile {profile!r}; it has: "
+                    f"{', '.join(self.profiles)}"
+                )
         for profile, ids in heldout.profiles.items():
             for id_ in ids:
                 if id_ not in heldout.environments:

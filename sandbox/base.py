@@ -38,7 +38,7 @@ SOCKET_NAME = "socket"
 GUEST_PROGRAM = ("-m", "sandbox.guest", f"{GUEST_CHANNEL}/{SOCKET_NAME}")
 """What the guest's interpreter is given. Tests of a backend pass a program of their own."""
 
-LimitName = Literal["memory", "processes", "output", "scratch"]
+LimitName = Literal["memory", "processes", "output"]
 
 
 @dataclass(frozen=True)

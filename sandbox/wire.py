@@ -85,6 +85,7 @@ class FailureKind(IntEnum):
 
     EXCEPTION = 1
     OVER_BUDGET = 2
+    WRONG_SHAPE = 3
 
 
 class WireError(Exception):
@@ -93,6 +94,16 @@ class WireError(Exception):
 
 class Malformed(WireError):
     """Bytes that are no frame, a frame that is not allowed now, or a payload of the wrong shape."""
+
+
+class TooLong(Malformed):
+    """A frame over the receiver's cap for its kind."""
+
+    def __init__(self, kind: Kind, length: int, cap: int) -> None:
+        super().__init__(f"sent a {kind.name} frame of {length} bytes; {cap} at most")
+        self.kind = kind
+        self.length = length
+        self.cap = cap
 
 
 class Late(WireError):
@@ -151,7 +162,7 @@ class Channel:
         if cap is None:
             raise Malformed(f"sent a frame of kind {_kind_name(kind)}, which has no place here")
         if length > cap:
-            raise Malformed(f"sent a {_kind_name(kind)} frame of {length} bytes; {cap} at most")
+            raise TooLong(Kind(kind), length, cap)
         self._begin += HEADER.size
         return Frame(Kind(kind), self._take(length, deadline))
 
@@ -207,12 +218,6 @@ class Channel:
 
 
 # --- payloads that a host decodes: every length and every number is checked -----------------------
-
-
-def decode_nothing(payload: bytes) -> None:
-    """An empty payload."""
-    if payload:
-        raise Malformed(f"sent {len(payload)} bytes where a frame has none")
 
 
 def decode_count(payload: bytes) -> int:

@@ -124,17 +124,17 @@ def test_a_held_out_file_of_ones_own_is_used_and_its_names_stay_in_the_host(tmp_
     """HELDOUT=file: a run of its environment, marked held-out, absent from a submitter's report."""
     own = tmp_path / "secret.toml"
     table = (REPOSITORY / "tasks" / TASK / "heldout.toml").read_text()
-    reacher = table[table.index("[environments.Reacher-v4]") :].split("\n\n")[0]
-    own.write_text(f'[profiles]\nsmoke = ["Reacher-v4"]\n\n{reacher}\n')
+    reacher = table[table.index("[environments.Swimmer-v4]") :].split("\n\n")[0]
+    own.write_text(f'[profiles]\nsmoke = ["Swimmer-v4"]\n\n{reacher}\n')
     done = touchstone(tmp_path, "eval", TASK, TD3, "--profile", "smoke", "--heldout", own)
     assert done.returncode == 0, done.stderr
-    assert "Reacher-v4-s42: scored" in done.stdout
+    assert "Swimmer-v4-s42: scored" in done.stdout
     (directory,) = (tmp_path / "store" / TASK / "smoke").iterdir()
     assert '"heldout": "own"' in (directory / "manifest.json").read_text()
     written = touchstone(tmp_path, "report", directory, "--for-submitter")
     assert written.returncode == 0
     for path in directory.glob("submitter-report.*"):
-        assert "Reacher" not in path.read_text()
+        assert "Swimmer" not in path.read_text()
         assert "HalfCheetah" in path.read_text()
 
 

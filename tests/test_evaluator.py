@@ -3,9 +3,12 @@
 import numpy as np
 import pytest
 
+from harness.evaluation import compose
 from harness.keys import evaluation_seed
+from harness.layout import read_manifest
 from harness.task import Task
 from harness.training.environments import SteppedEnvironment
+from harness.training.evaluator import Evaluator
 from tests.support import (
     CHEETAH,
     KEY,
@@ -87,8 +90,9 @@ def test_seeds_of_curve_and_final_are_disjoint_and_need_the_key():
         ("1 / 0", "crashed", "ZeroDivisionError"),
         ("import sys; sys.exit(0)", "exited", "status 0"),
         ("return self(obs) * float('nan')", "protocol-violation", "nan"),
-        ("return self(obs)[:1]", "protocol-violation", "4 bytes"),
-        ("return torch.cat([self(obs), self(obs)])", "protocol-violation", "ACTIONS"),
+        ("return self(obs)[:1]", "protocol-violation", "shape (1, 1); (2, 1)"),
+        ("return torch.cat([self(obs), self(obs)])", "protocol-violation", "shape (4, 1)"),
+        ("return self(obs).T", "protocol-violation", "shape (1, 2); (2, 1)"),
         ("time.sleep(60)", "timed-out", "deadline of a frame"),
         ("self.x = [torch.ones(1 << 22) for _ in range(200)]", "out-of-memory", "memory"),
     ],
@@ -171,3 +175,43 @@ def test_actions_out_of_bounds_are_clipped_before_they_are_executed(tmp_path):
     assert record is not None
     assert record.verdict.kind == "scored"
     assert np.array_equal(np.unique(np.load(bench.trace)["actions"]), [1.0])
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_a_damaged_point_of_the_curve_is_scored_again(tmp_path, failing):
+    """Half a file, as only a broken disk leaves it: set aside, and the same numbers made again."""
+    submission = unchecked(acting("return self(obs) * float('nan')") if failing else region())
+    profile = small_profile(limits=LIMITS)
+    before, bench = evaluated_here(submission, profile, tmp_path / "e")
+    assert before is not None
+    (point,) = bench.evaluations.glob("*0000000.failed.json" if failing else "*0000000.json")
+    point.write_bytes(point.read_bytes()[:50])
+    manifest = read_manifest(tmp_path / "e")
+    assert compose(manifest, manifest.runs[0], 1, bench) is None
+    assert list(bench.evaluations.glob("*.damaged-*"))
+    evaluator = Evaluator(tmp_path / "e", KEY)
+    while evaluator.work():
+        pass
+    again = compose(manifest, manifest.runs[0], 1, bench)
+    assert again is not None
+    assert again.verdict.kind == before.verdict.kind
+    assert [each.returns for each in again.curve] == [each.returns for each in before.curve]
+
+
+def test_a_point_of_an_attempt_that_was_started_again_is_not_taken_for_the_new_ones(tmp_path):
+    """The artefact changes while it is being scored: the point is thrown away."""
+    submission = accepted(region(), tmp_path)
+    _, bench = evaluated_here(submission, small_profile(), tmp_path / "e")
+    (point,) = bench.evaluations.glob("*0000000.json")
+    point.unlink()
+    evaluator = Evaluator(tmp_path / "e", KEY)
+    score = evaluator._score
+
+    def replaced_meanwhile(*arguments):
+        result = score(*arguments)
+        bench.write_export(0, b"another")
+        return result
+
+    evaluator._score = replaced_meanwhile
+    assert evaluator.work()
+    assert 0 not in bench.evaluated_steps()

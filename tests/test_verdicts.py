@@ -158,12 +158,15 @@ def test_an_action_that_is_not_finite_ends_the_run_at_its_step(tmp_path, value, 
     assert words in verdict.cause
 
 
-def test_an_action_of_another_shape_ends_the_run_and_the_log_says_which(tmp_path):
-    bad = region((SELECT, SELECT + "        return np.zeros(2)\n"))
+@pytest.mark.parametrize("shape", ["2", "(1, 1)", "()", "0"])
+def test_an_action_of_another_shape_ends_the_run_by_name(tmp_path, shape):
+    """Also where the number of bytes would be right: the pendulum has one action."""
+    bad = region((SELECT, SELECT + f"        return np.zeros({shape})\n"))
     verdict = ends(tmp_path, accepted(bad, tmp_path)).verdict
     assert verdict is not None
-    assert verdict.kind == "protocol-violation"
-    assert "shape (2,)" in verdict.log_tail
+    assert (verdict.kind, verdict.step) == ("protocol-violation", 20)
+    assert "select_action returned shape" in verdict.cause
+    assert "(1,) is needed" in verdict.cause
 
 
 def test_a_flood_of_output_is_ended_and_the_log_keeps_its_start(tmp_path):
@@ -204,10 +207,10 @@ def test_an_artefact_over_its_cap_ends_the_run_whatever_the_guest_counts(tmp_pat
     )
     verdict = ends(tmp_path, accepted(hides, tmp_path)).verdict
     assert verdict is not None
-    assert verdict.kind == "protocol-violation"
-    assert "EXPORT" in verdict.cause
-    cap = int(1.05 * 4 * 67_586) + 65_536
-    assert str(cap) in verdict.cause
+    assert (verdict.kind, verdict.limit) == ("rejected", "policy bytes")
+    assert verdict.allowed == int(1.05 * 4 * 67_586) + 65_536
+    assert verdict.measured is not None
+    assert verdict.measured > 1_000_000
 
 
 @pytest.mark.parametrize(
@@ -235,6 +238,27 @@ def test_what_the_protocol_does_not_allow_now_ends_the_run(tmp_path, call, words
     assert verdict.kind == "protocol-violation"
     assert words in verdict.cause
     assert verdict.step in (21, 22)
+
+
+def test_metrics_cannot_fill_the_disk(tmp_path):
+    """64 names of 64 control bytes a step, through the socket; the log grows to its cap alone."""
+    floods = region(
+        (
+            UPDATE,
+            UPDATE + "        import gc\n"
+            "        from sandbox.guest import TrainingEnvironment as T\n"
+            "        env = next(e for e in gc.get_objects() if isinstance(e, T))\n"
+            "        env.log({f'{i:02d}' + chr(1) * 62: 1.0 for i in range(64)})\n",
+        )
+    )
+    training, bench = trained(
+        unchecked(floods),
+        small_profile(total_timesteps=300, learning_starts=10, limits=LIMITS),
+        tmp_path / "bench",
+    )
+    assert training.verdict is not None
+    assert (training.verdict.kind, training.verdict.limit) == ("too-much-output", "metrics")
+    assert bench.metrics.stat().st_size < (2 << 20) + 50_000
 
 
 def test_metrics_of_any_kind_do_no_harm(tmp_path):

@@ -110,7 +110,6 @@ def test_a_mutating_client_gets_nothing_but_errors_of_the_protocol(frames, data)
     for frame in arrived:
         assert len(frame.payload) <= CAPS[frame.kind]
         for decode in (
-            wire.decode_nothing,
             wire.decode_count,
             lambda payload: wire.decode_actions(payload, 1, 3),
             wire.decode_metrics,

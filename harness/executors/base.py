@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 
 class Job(NamedTuple):
-    """One attempt at one run: `python -m harness.training.run EVALUATION RUN ATTEMPT`."""
+    """One attempt at one run: `python -m harness.training.run EVALUATION RUN ATTEMPT PARENT`."""
 
     run_id: str
     attempt: int
@@ -36,7 +36,7 @@ class JobEnd(NamedTuple):
 
 
 class EvaluatorFailed(Exception):
-    """The evaluator ended by itself again and again: the evaluation cannot go on here."""
+    """The evaluator ends by itself again and again, and nothing else is at work any more."""
 
 
 class Executor(ABC):

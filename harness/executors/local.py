@@ -1,16 +1,21 @@
 """Runs as processes of this machine: so many workers at once, and one low-priority evaluator."""
 
+import math
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from harness.executors.base import EvaluatorFailed, Executor, Job, JobEnd
+from harness.layout import LOGS
 from harness.task import REPOSITORY
 
-EVALUATOR_STARTS = 4
-"""The first, and three more after failures of its own."""
+EVALUATOR_PAUSES_SECONDS = (1.0, 5.0, 30.0, 120.0)
+"""From one start to the next of an evaluator that ends by itself; then it is given up."""
+EVALUATOR_STEADY_SECONDS = 60.0
+"""One that has lived as long is not among those that cannot start: the pauses begin anew."""
 
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """A worker waits for its learner or steps physics; neither gains from BLAS threads."""
@@ -25,9 +30,11 @@ class LocalExecutor(Executor):
         self._workers = workers
         self._jobs: dict[Job, subprocess.Popen[bytes]] = {}
         self._evaluator: subprocess.Popen[bytes] | None = None
-        self._evaluator_starts = 0
-        self._logs = evaluation / "logs"
-        self._logs.mkdir(exist_ok=True)
+        self._evaluator_failures = 0
+        self._evaluator_started = -math.inf
+        self._logs = evaluation / LOGS
+        self._logs.mkdir(parents=True, exist_ok=True)
+        self._evaluator_log = self._logs / "evaluator.log"
 
     def free(self) -> int:
         return self._workers - len(self._jobs)
@@ -55,22 +62,34 @@ class LocalExecutor(Executor):
         self._evaluator = None
 
     def _keep_evaluator(self) -> None:
-        if self._evaluator is not None and self._evaluator.poll() is None:
+        """Have one alive. Trainings go on without: what they export waits on disk."""
+        now = time.monotonic()
+        if self._evaluator is not None:
+            if self._evaluator.poll() is None:
+                return
+            self._evaluator = None
+            if now - self._evaluator_started > EVALUATOR_STEADY_SECONDS:
+                self._evaluator_failures = 0
+            self._evaluator_failures += 1
+        if self._evaluator_failures > len(EVALUATOR_PAUSES_SECONDS):
+            if not self._jobs:
+                raise EvaluatorFailed(
+                    f"the evaluator ended {self._evaluator_failures} times; "
+                    f"it last said: {_tail(self._evaluator_log)}"
+                )
             return
-        log = self._logs / "evaluator.log"
-        if self._evaluator_starts == EVALUATOR_STARTS:
-            raise EvaluatorFailed(
-                f"the evaluator ended {EVALUATOR_STARTS} times; it last said: {_tail(log)}"
+        pauses = (0.0, *EVALUATOR_PAUSES_SECONDS)
+        if now >= self._evaluator_started + pauses[self._evaluator_failures]:
+            arguments = [str(self._evaluation), str(self._key_file)]
+            self._evaluator = self._start(
+                "harness.training.evaluator", arguments, self._evaluator_log
             )
-        self._evaluator_starts += 1
-        arguments = [str(self._evaluation), str(self._key_file)]
-        self._evaluator = self._start("harness.training.evaluator", arguments, log)
+            self._evaluator_started = now
 
     def _start(self, module: str, arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
         with log.open("wb") as stderr:
             return subprocess.Popen(
                 [sys.executable, "-P", "-m", module, *arguments, str(os.getpid())],
-                # MuJoCo leaves its warnings in the working directory.
                 cwd=self._logs,
                 env=os.environ | _ONE_THREAD | {"PYTHONPATH": str(REPOSITORY)},
                 stdin=subprocess.DEVNULL,

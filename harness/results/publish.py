@@ -42,14 +42,16 @@ def write_reports(stored: Stored, for_submitter: bool = False) -> Published:
 
 
 def write_leaderboard(
-    store: Store, current: Current, directory: Path, say: Say
+    store: Store, current: Current, directory: Path, say: Say, for_submitter: bool = False
 ) -> tuple[Board, Path]:
     """Rebuild one leaderboard from the store. Two harnesses that finish together wait in turn."""
     directory.mkdir(parents=True, exist_ok=True)
-    path = directory / file_name(current.task, current.profile)
+    prefix = "submitter-" if for_submitter else ""
+    path = directory / f"{prefix}{file_name(current.task, current.profile)}"
     with (directory / f".{path.name}.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         stored = store.evaluations(current.task, current.profile, say)
-        board = build_board(current, ((each.manifest, each.records) for each in stored))
+        evaluations = ((each.manifest, each.records) for each in stored)
+        board = build_board(current, evaluations, for_submitter)
         write_durably(path, to_csv(board).encode())
     return board, path

@@ -15,10 +15,14 @@ from pydantic import ValidationError
 
 from harness.files import sync_directory, write_durably
 from harness.layout import KEY, MANIFEST, RECORD, attempt_directory, attempts, read_manifest
-from harness.records import Manifest, Record
+from harness.records import SCHEMA, Manifest, Record
 
 Say = Callable[[str], None]
 """Where a remark for the user goes."""
+
+
+class OtherSchema(Exception):
+    """A record of another version of the harness: whole, and not ours to touch."""
 
 
 class Stored(NamedTuple):
@@ -52,7 +56,7 @@ class Store:
         for path in sorted((self.root / task / profile).glob(f"*/{MANIFEST}")):
             try:
                 yield self.load(path.parent, say)
-            except (OSError, ValidationError) as error:
+            except (OSError, ValidationError, OtherSchema) as error:
                 say(f"{path}: cannot be read and is left out: {_first_line(error)}")
 
     def load(self, directory: Path, say: Say) -> Stored:
@@ -86,14 +90,15 @@ def write_record(attempt: Path, record: Record) -> None:
 def read_record(attempt: Path, say: Say) -> Record | None:
     """The record of an attempt, or None where there is none.
 
-    A damaged one (half a file, a flipped bit, another schema) is renamed, said and treated as none.
+    A damaged one (half a file, a flipped bit) is renamed, said and treated as none. Raises
+    OtherSchema for a whole one of another version of the harness, and OSError.
     """
     path = attempt / RECORD
     try:
         content = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         _set_aside(path, error, say)
         return None
     try:
@@ -101,8 +106,11 @@ def read_record(attempt: Path, say: Say) -> Record | None:
         declared = json.loads(content)["sha256"]
         if hashlib.sha256(body.encode()).hexdigest() != declared:
             raise ValueError("its checksum does not fit its content")
+        schema = json.loads(body)["schema_version"]
+        if schema != SCHEMA:
+            raise OtherSchema(f"{path} has schema {schema}; this harness reads {SCHEMA}")
         return Record.model_validate_json(body)
-    except (ValueError, KeyError, IndexError, TypeError) as error:
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
         _set_aside(path, error, say)
         return None
 

@@ -21,7 +21,7 @@ from harness.training.guest_session import GuestSession
 from harness.training.verdict import GuestFault
 from harness.training.workbench import Workbench
 from sandbox import wire
-from sandbox.wire import Frame, Kind, Malformed, Transition
+from sandbox.wire import MEBIBYTE, Frame, Kind, Malformed, Transition
 
 T = TypeVar("T")
 
@@ -80,7 +80,8 @@ class EnvironmentHost:
         Raises GuestFault or Vanished where the guest fails, EvaluationFailed where the evaluator
         has given a verdict meanwhile.
         """
-        with self._bench.metrics.open("w", newline="") as file:
+        with self._bench.metrics.open("w", newline="", encoding="utf-8") as file:
+            self._metrics_file = file
             self._metrics = csv.writer(file)
             self._metrics.writerow(["step", "name", "value"])
             try:
@@ -152,10 +153,22 @@ class EnvironmentHost:
             if self._logged_step == self.step:
                 raise GuestFault("protocol-violation", "it sent METRICS twice for one step")
             self._logged_step = self.step
-            for name, value in _decoded(wire.decode_metrics, frame.payload).items():
-                self._metrics.writerow([self.step, name, repr(value)])
+            self._write_metrics(_decoded(wire.decode_metrics, frame.payload))
             frame = self._session.await_({due}, self._profile.limits.frame_seconds)
         return frame
+
+    def _write_metrics(self, metrics: dict[str, float]) -> None:
+        for name, value in metrics.items():
+            self._metrics.writerow([self.step, name, repr(value)])
+        written, allowed = self._metrics_file.tell(), self._profile.limits.output_mib * MEBIBYTE
+        if written > allowed:
+            raise GuestFault(
+                "too-much-output",
+                f"metrics: {written:,} bytes of {allowed:,} allowed",
+                limit="metrics",
+                allowed=allowed,
+                measured=written,
+            )
 
     def _note_progress(self, force: bool = False) -> None:
         now = time.monotonic()

@@ -5,15 +5,26 @@ and described for the record, because versions of MuJoCo environments differ in 
 under nearly the same name (facts: Ant-v4 has 27 observations, Ant-v5 105).
 """
 
+import sys
 import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
+import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.task import Environment
+
+
+def _pass_on(warning: str) -> None:
+    """MuJoCo's own handler prints to the terminal and leaves a file in the working directory."""
+    if "deprecated" not in warning:
+        print(f"mujoco: {warning}", file=sys.stderr)
+
+
+mujoco.set_mju_user_warning(_pass_on)
 
 Settings = Mapping[str, str | int | float | bool]
 GymEnvironment = gymnasium.Env[NDArray[Any], NDArray[np.float32]]
@@ -32,13 +43,17 @@ class EnvironmentMismatch(Exception):
 def make(environment: Environment) -> GymEnvironment:
     """The environment with its time limit and nothing else around it. Never rendered.
 
-    Raises EnvironmentMismatch where shapes, bounds or the time limit are not the task's.
+    Raises EnvironmentMismatch where shapes, bounds or the time limit are not the task's, or where
+    there is no such environment.
     """
     with warnings.catch_warnings():
         # v4 is what published numbers were made with; gymnasium says each time that v5 exists.
         warnings.filterwarnings("ignore", category=DeprecationWarning)
         warnings.filterwarnings("ignore", message=".*is out of date.*")
-        made: GymEnvironment = gymnasium.make(environment.id, disable_env_checker=True)
+        try:
+            made: GymEnvironment = gymnasium.make(environment.id, disable_env_checker=True)
+        except gymnasium.error.Error as error:
+            raise EnvironmentMismatch(f"{environment.id}: {error}") from error
     space = made.action_space
     if not isinstance(space, gymnasium.spaces.Box) or made.spec is None:
         raise EnvironmentMismatch(f"{environment.id} has no continuous actions")

@@ -1,8 +1,9 @@
 """Scores artefacts: steps the evaluation environments itself and asks a fresh actor for actions.
 
-`python -m harness.training.evaluator EVALUATION KEY PARENT` is the one low-priority evaluator of a
-machine: it watches an evaluation's runs and scores what they export, oldest step first, one actor
-at a time, until it is ended. The final evaluation of a run begins when its learner is dead.
+`python -m harness.training.evaluator EVALUATION KEY PARENT` is the one low-priority evaluator that
+an evaluation has on a machine: it watches the runs and scores what they export, oldest step first,
+one actor at a time, until it is ended. The final evaluation of a run begins when its learner is
+dead.
 """
 
 import hashlib
@@ -37,7 +38,7 @@ from harness.training.run import EXIT_INFRASTRUCTURE, guest_limits
 from harness.training.verdict import GuestFault, InfrastructureError, Vanished, settle
 from harness.training.workbench import Damaged, Workbench
 from sandbox import wire
-from sandbox.base import Sandbox, load_backend
+from sandbox.base import Sandbox, SandboxError, load_backend
 from sandbox.wire import Kind
 
 POOL_SIZE = 10
@@ -138,16 +139,19 @@ class Evaluator:
 
     def work(self) -> bool:
         """Score one artefact, if there is one; whether there was."""
-        for run, bench in self._benches():
-            step = next_export(bench)
-            if step is not None:
-                self._score_curve_point(run, bench, step)
-                return True
-        for run, bench in self._benches():
-            step = self._final_step(bench)
-            if step is not None:
-                self._score_final(run, bench, step)
-                return True
+        try:
+            for run, bench in self._benches():
+                step = next_export(bench)
+                if step is not None:
+                    self._score_curve_point(run, bench, step)
+                    return True
+            for run, bench in self._benches():
+                step = self._final_step(bench)
+                if step is not None:
+                    self._score_final(run, bench, step)
+                    return True
+        except FileNotFoundError:
+            pass  # A run that is being started again has cleared its workbench meanwhile.
         return False
 
     def _benches(self) -> Iterator[tuple[PlannedRun, Workbench]]:
@@ -173,29 +177,30 @@ class Evaluator:
 
     def _score_curve_point(self, run: PlannedRun, bench: Workbench, step: int) -> None:
         episodes = self._plan.profile.eval_episodes
-        scored, _ = self._score(run, bench, step, "curve", episodes)
-        if scored.verdict is not None:
-            # Written before the point itself: a worker that sees the mark looks for the point.
+        artefact = bench.read_export(step)
+        scored, _ = self._score(run, bench, step, artefact, "curve", episodes)
+        # The run may have been started again meanwhile: this point would not be its own.
+        if bench.read_export(step) == artefact:
             bench.write_curve_point(step, scored)
-            bench.mark_failed_evaluation()
-        else:
-            bench.write_curve_point(step, scored)
-        if step != self._plan.profile.total_timesteps:
-            bench.drop_export(step)
 
     def _score_final(self, run: PlannedRun, bench: Workbench, step: int) -> None:
         count = self._plan.profile.final_episodes
-        scored, episodes = self._score(run, bench, step, "final", count)
+        scored, episodes = self._score(run, bench, step, bench.read_export(step), "final", count)
         if episodes is not None:
             scored = scored.model_copy(update={"trace_sha256": _write_trace(bench.trace, episodes)})
         bench.write_final(scored)
 
     def _score(
-        self, run: PlannedRun, bench: Workbench, step: int, purpose: Purpose, count: int
+        self,
+        run: PlannedRun,
+        bench: Workbench,
+        step: int,
+        artefact: bytes,
+        purpose: Purpose,
+        count: int,
     ) -> tuple[Scored, Episodes | None]:
         environment = self._plan.planned(run.environment).environment
         limits = self._plan.profile.limits
-        artefact = bench.read_export(step)
         slots = min(POOL_SIZE, count)
         answers = -(-count // slots) * environment.time_limit
 
@@ -272,7 +277,7 @@ def next_export(bench: Workbench) -> int | None:
     """The earliest artefact of a run that has no curve point yet, unless an earlier one failed."""
     if bench.has_failed_evaluation():
         return None
-    done = {int(path.stem) for path in bench.evaluations.glob("[0-9]*.json")}
+    done = bench.evaluated_steps()
     return next((step for step in bench.exported_steps() if step not in done), None)
 
 
@@ -301,7 +306,7 @@ def main(directory: Path, key_file: Path) -> int:
         while True:
             if not evaluator.work():
                 time.sleep(POLL_SECONDS)
-    except (InfrastructureError, OSError) as error:
+    except (InfrastructureError, SandboxError, OSError) as error:
         print(f"evaluator: {error}", file=sys.stderr)
         return EXIT_INFRASTRUCTURE
 

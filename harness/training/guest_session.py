@@ -17,6 +17,7 @@ from harness.training.verdict import (
     Vanished,
     failure,
     log_tail,
+    policy_too_big,
     too_late,
 )
 from sandbox import wire
@@ -156,6 +157,10 @@ class GuestSession:
             raise too_late("deadline of a frame", seconds, waited) from error
         except wire.Closed as error:
             raise Vanished(str(error)) from error
+        except wire.TooLong as error:
+            if error.kind is Kind.EXPORT:
+                raise policy_too_big(error.length, error.cap) from error
+            raise GuestFault("protocol-violation", f"it {error}") from error
         except wire.Malformed as error:
             raise GuestFault("protocol-violation", f"it {error}") from error
         finally:

@@ -25,7 +25,7 @@ from harness.training.guest_session import GuestSession
 from harness.training.verdict import GuestFault, InfrastructureError, Vanished, settle
 from harness.training.workbench import Workbench
 from sandbox import wire
-from sandbox.base import Exit, Limits, Sandbox, load_backend
+from sandbox.base import Exit, Limits, Sandbox, SandboxError, load_backend
 from sandbox.wire import MEBIBYTE
 
 EXIT_INFRASTRUCTURE = 70
@@ -145,7 +145,7 @@ def main(evaluation: Path, run_id: str, attempt: int) -> int:
                 load_backend(manifest.sandbox),
                 bench,
             )
-    except (InfrastructureError, OSError) as error:
+    except (InfrastructureError, SandboxError, OSError) as error:
         print(f"{run_id}: {error}", file=sys.stderr)
         return EXIT_INFRASTRUCTURE
     return 0

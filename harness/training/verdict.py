@@ -17,7 +17,8 @@ LOG_TAIL_BYTES = 4_000
 
 ADVICE: dict[VerdictKind, str] = {
     "scored": "",
-    "rejected": "Make the named modules smaller, or drop one; target networks count too.",
+    "rejected": "Hold less: make the named modules smaller or drop one (target networks count "
+    "too); the exported policy is the module `actor` with all that its attributes reach.",
     "crashed": "Read the traceback: its last line of submission.py is where to look.",
     "exited": "A run ends when the harness ends it; do not exit or return from the training loop.",
     "timed-out": "The log's tail says where the guest was; make that part faster, or end its loop.",
@@ -31,7 +32,6 @@ ADVICE: dict[VerdictKind, str] = {
 
 _BREACHES: dict[LimitName, tuple[VerdictKind, str, int, str]] = {
     "memory": ("out-of-memory", "memory", MEBIBYTE, "MiB"),
-    "scratch": ("out-of-memory", "scratch space", MEBIBYTE, "MiB"),
     "processes": ("too-many-processes", "processes and threads", 1, ""),
     "output": ("too-much-output", "output", MEBIBYTE, "MiB"),
 }
@@ -79,10 +79,24 @@ def too_late(limit: str, allowed: float, measured: float) -> GuestFault:
     )
 
 
+def policy_too_big(length: int, cap: int) -> GuestFault:
+    """An exported policy over the cap that the host holds, in bytes."""
+    return GuestFault(
+        "rejected",
+        f"the exported policy has {length:,} bytes; {cap:,} at most",
+        limit="policy bytes",
+        allowed=cap,
+        measured=length,
+    )
+
+
 def failure(kind: FailureKind, text: str) -> GuestFault:
     """A guest's own last words."""
+    one_line = text.replace("\n", " ")
     if kind is FailureKind.OVER_BUDGET:
-        return GuestFault("rejected", text.replace("\n", " "), limit="parameter budget")
+        return GuestFault("rejected", one_line, limit="parameter budget")
+    if kind is FailureKind.WRONG_SHAPE:
+        return GuestFault("protocol-violation", one_line)
     last = text.strip().splitlines()[-1] if text.strip() else "no message"
     return GuestFault("crashed", f"it raised {last[:300]}", detail=text)
 

@@ -4,19 +4,20 @@
     progress.json        the worker's, for whoever watches; never resumed from
     learner.log          what the learner printed, its first MiB
     metrics.csv          what the learner logged; shown to people, never scored
-    exports/<step>.policy   artefacts, fsynced, opaque
+    exports/<step>.policy   artefacts, opaque; kept until the run has its record
     training.json        written once, when training has ended: from then on it is not run again
-    evaluations/<step>.json, final.json   the evaluator's, one for each artefact
-    trace.npz            seed indices and actions of the final evaluation
+    evaluations/<step>.json   the evaluator's: a point of the curve; .failed.json: a verdict
+    final.json  trace.npz   the evaluator's: the final evaluation, its seed indices and actions
     actor.log            what the last actor printed
 
-A file is there whole or not at all. Resuming looks at files alone: no training.json means that the
-attempt starts anew.
+All but the logs, the metrics and the progress are there whole or not at all, and fsynced. Resuming
+looks at files alone: no training.json means that the attempt starts anew. A file of ours that
+cannot be what was written is set aside (`*.damaged-*`), and what it held is made again.
 """
 
+import contextlib
 import fcntl
 import hashlib
-import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -29,6 +30,9 @@ from harness.files import write_briefly, write_durably
 from harness.records import Progress, Scored, Training
 
 _LOCK_PATIENCE_SECONDS = 15.0
+_DIGITS = 10  # of a step in a file's name, so that names sort as steps do
+_FAILED = ".failed.json"
+_DAMAGED = ".damaged-"
 
 
 class Damaged(Exception):
@@ -84,7 +88,7 @@ class Workbench:
     def clear(self) -> None:
         """Remove what an attempt that did not end has left. Only under the lock."""
         for path in self.directory.iterdir():
-            if path == self._lock:
+            if path == self._lock or _DAMAGED in path.name:
                 continue
             if path.is_dir():
                 shutil.rmtree(path)
@@ -102,7 +106,7 @@ class Workbench:
         return self._export(step).read_bytes()
 
     def drop_export(self, step: int) -> None:
-        """A scored artefact of the curve is not needed again; the final one is kept."""
+        """Once the run has its record, the curve's artefacts are not needed again."""
         self._export(step).unlink(missing_ok=True)
 
     def exported_steps(self) -> list[int]:
@@ -128,25 +132,41 @@ class Workbench:
         except FileNotFoundError as error:
             if not self._training.exists():
                 return None
-            raise self._set_aside(f"{error}") from error
-        except (ValidationError, ValueError) as error:
-            raise self._set_aside(f"{error}") from error
+            raise Damaged(self._damage(error)) from error
+        except ValueError as error:
+            raise Damaged(self._damage(error)) from error
         return training
+
+    def _damage(self, error: Exception) -> str:
+        aside = _set_aside(self._training)
+        first_line = (str(error).splitlines() or [type(error).__name__])[0]
+        return f"{self._training}: {first_line}; set aside as {aside.name}"
 
     def has_training(self) -> bool:
         """Whether training has ended, without reading how."""
         return self._training.exists()
 
     def write_curve_point(self, step: int, scored: Scored) -> None:
-        write_durably(self._curve_point(step), scored.model_dump_json().encode())
+        suffix = ".json" if scored.verdict is None else _FAILED
+        write_durably(
+            self.evaluations / f"{step:0{_DIGITS}d}{suffix}", scored.model_dump_json().encode()
+        )
 
     def write_final(self, scored: Scored) -> None:
         write_durably(self._final, scored.model_dump_json().encode())
 
+    def evaluated_steps(self) -> set[int]:
+        """Steps of the artefacts that have a curve point, or a verdict in its place."""
+        return {_step(path) for path in self.evaluations.glob("[0-9]*.json")}
+
+    def has_failed_evaluation(self) -> bool:
+        """Whether an artefact earned a verdict. Cheap enough for a worker to ask twice a second."""
+        return next(self.evaluations.glob(f"*{_FAILED}"), None) is not None
+
     def read_curve(self) -> dict[int, Scored]:
-        """Curve points by step, ascending. Damaged ones are removed, and so scored again."""
+        """Curve points by step, ascending. Damaged ones are set aside, and so scored again."""
         points = {
-            int(path.stem): self._read_scored(path)
+            _step(path): self._read_scored(path)
             for path in sorted(self.evaluations.glob("[0-9]*.json"))
         }
         return {step: point for step, point in points.items() if point is not None}
@@ -158,15 +178,10 @@ class Workbench:
     def read_final(self) -> Scored | None:
         return self._read_scored(self._final) if self._final.exists() else None
 
-    def has_failed_evaluation(self) -> bool:
-        """Is there a curve point that failed? Cheap enough for a worker to ask twice a second."""
-        return (self.directory / "evaluation-failed").exists()
-
-    def mark_failed_evaluation(self) -> None:
-        write_durably(self.directory / "evaluation-failed", b"")
-
     def write_progress(self, progress: Progress) -> None:
-        write_briefly(self._progress, progress.model_dump_json().encode())
+        """A training of hours does not end because this could not be written."""
+        with contextlib.suppress(OSError):
+            write_briefly(self._progress, progress.model_dump_json().encode())
 
     def read_progress(self) -> Progress | None:
         try:
@@ -175,20 +190,22 @@ class Workbench:
             return None
 
     def _export(self, step: int) -> Path:
-        return self.exports / f"{step:010d}.policy"
-
-    def _curve_point(self, step: int) -> Path:
-        return self.evaluations / f"{step:010d}.json"
+        return self.exports / f"{step:0{_DIGITS}d}.policy"
 
     @staticmethod
     def _read_scored(path: Path) -> Scored | None:
         try:
             return Scored.model_validate_json(path.read_bytes())
-        except (OSError, ValidationError):
-            path.unlink(missing_ok=True)
+        except ValidationError:
+            _set_aside(path)
             return None
 
-    def _set_aside(self, reason: str) -> Damaged:
-        aside = self._training.with_name(f"training.json.damaged-{os.getpid()}-{time.time_ns()}")
-        self._training.rename(aside)
-        return Damaged(f"{self._training}: {reason}; set aside as {aside.name}")
+
+def _step(path: Path) -> int:
+    return int(path.name[:_DIGITS])
+
+
+def _set_aside(path: Path) -> Path:
+    aside = path.with_name(f"{path.name}{_DAMAGED}{time.time_ns()}")
+    path.rename(aside)
+    return aside

@@ -1,7 +1,8 @@
 """The first program of every guest: connect, receive the source, and train or act with it.
 
-Started as `python -m sandbox.guest SOCKET`. HELLO is sent before a byte of the submission has
-arrived, so that a guest that fails earlier has failed for a reason that no submission can produce.
+Started as `python -m sandbox.guest SOCKET`. Everything of ours, torch included, is imported before
+HELLO is sent, and HELLO before a byte of the submission has arrived: a guest that fails earlier has
+failed for a reason that no submission can produce.
 """
 
 import json
@@ -14,8 +15,14 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import torch
 
 from sandbox import wire
+from sandbox.guest.client import TrainingEnvironment
+from sandbox.guest.parameters import OverBudget
+from sandbox.guest.policy import load_policy
+from sandbox.guest.shapes import WrongShape, checked_shape
+from sandbox.guest.watchdog import Watchdog
 from sandbox.wire import FailureKind, Kind
 
 SOURCE_NAME = "submission.py"
@@ -40,13 +47,6 @@ def main(path: str) -> None:
 
 
 def _live(channel: wire.Channel, config: dict[str, Any], artefact: bytes) -> None:
-    # Imported here: what fails above must not depend on torch, and takes a second less.
-    import torch
-
-    from sandbox.guest.client import TrainingEnvironment
-    from sandbox.guest.policy import load_policy
-    from sandbox.guest.watchdog import Watchdog
-
     torch.set_num_threads(1)
     torch.set_num_interop_threads(1)
     if config["device"] == "cuda":
@@ -74,20 +74,15 @@ def _live(channel: wire.Channel, config: dict[str, Any], artefact: bytes) -> Non
     channel.send(Kind.READY)
     watchdog.started()
     watchdog.rest()
+    shape = (config["observation_dim"], config["action_dim"])
     while True:
         payload = channel.receive().payload
         watchdog.watch()
-        observations = np.frombuffer(payload, dtype=np.float32).reshape(
-            -1, config["observation_dim"]
-        )
+        observations = np.frombuffer(payload, dtype=np.float32).reshape(-1, shape[0])
         tensor = torch.from_numpy(observations.copy()).to(config["device"])
-        actions = np.ascontiguousarray(module.act(policy, tensor), dtype=np.float32)
-        if actions.shape != (len(observations), config["action_dim"]):
-            print(
-                f"act: actions of shape {actions.shape} for {len(observations)} observations; "
-                f"({len(observations)}, {config['action_dim']}) is needed",
-                file=sys.stderr,
-            )
+        actions = checked_shape(
+            "get_action", module.act(policy, tensor), (len(observations), shape[1])
+        )
         watchdog.rest()
         channel.send(Kind.ACTIONS, actions.tobytes())
 
@@ -104,18 +99,16 @@ def load_source(source: str) -> ModuleType:
 
 def seed_everything(seed: int) -> None:
     """Seed the three global generators that submissions draw from."""
-    import torch
-
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
 
 
 def _last_words(error: Exception) -> bytes:
-    from sandbox.guest.parameters import OverBudget
-
     if isinstance(error, OverBudget):
         return wire.encode_failure(FailureKind.OVER_BUDGET, str(error))
+    if isinstance(error, WrongShape):
+        return wire.encode_failure(FailureKind.WRONG_SHAPE, str(error))
     frames = [
         each
         for each in traceback.extract_tb(error.__traceback__)

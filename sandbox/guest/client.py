@@ -5,7 +5,6 @@ learner when the last policy has arrived. A call that the task does not allow at
 the run there, whatever this file would permit.
 """
 
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 import torch
 
 from sandbox import wire
+from sandbox.guest.shapes import checked_shape
 from sandbox.guest.watchdog import Watchdog
 from sandbox.wire import Kind, Transition
 
@@ -57,13 +57,8 @@ class TrainingEnvironment:
 
     def step(self, action: np.ndarray) -> Transition:
         """Execute `action` (A,), clipped by the host to the bounds; `Transition.action` is it."""
-        action = np.asarray(action, dtype=np.float32)
-        if action.shape != (self.action_dim,):
-            print(
-                f"step: the action has shape {action.shape} where ({self.action_dim},) is needed",
-                file=sys.stderr,
-            )
-        return self._transition(Kind.ACTION, action.tobytes())
+        checked = checked_shape("select_action", action, (self.action_dim,))
+        return self._transition(Kind.ACTION, checked.tobytes())
 
     @property
     def export_due(self) -> bool:

@@ -1,0 +1,21 @@
+"""One check of what a submission returns as an action, for the learner and for the actor."""
+
+from typing import Any
+
+import numpy as np
+
+
+class WrongShape(Exception):
+    """An action, or a batch of them, of another shape than the task's; the message names both."""
+
+
+def checked_shape(what: str, actions: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """`actions` as a contiguous float32 array of exactly that shape.
+
+    The host sees bytes and can only count them: here a transposed or nested batch is told apart.
+    """
+    array = np.ascontiguousarray(actions, dtype=np.float32)
+    # ascontiguousarray makes a scalar 1-D; a scalar is no action.
+    if np.shape(actions) != shape:
+        raise WrongShape(f"{what} returned shape {np.shape(actions)}; {shape} is needed")
+    return array
