@@ -117,6 +117,11 @@ def _run(request: Request, accepted: Accepted, console: Console) -> ExitStatus:
         return _publish(request, evaluation, store, console)
 
 
+def _shown(name: str) -> str:
+    """A submission's name for a terminal: it is often that of a file which somebody handed in."""
+    return one_line(name) or "(no name)"
+
+
 def _printer(console: Console) -> Say:
     """Prints a line as it is: no markup, no wrapping."""
     return lambda line: console.print(Text(line), soft_wrap=True)
@@ -132,7 +137,7 @@ def _announce(
 ) -> None:
     rest = f", {runs} of them to be run" if runs < total else ""
     _printer(console)(
-        f"{one_line(request.name)}: {accepted.form}, source {accepted.sha256[:12]}\n"
+        f"{_shown(request.name)}: {accepted.form}, source {accepted.sha256[:12]}\n"
         f"{request.task.name}, profile {request.profile.name}: {total} runs{rest}, "
         f"{expected.workers} at once\n"
         f"estimate for this machine: {duration(expected.seconds)}, "
@@ -153,7 +158,7 @@ def _publish(
     say = _printer(console)
     published = write_reports(store.load(evaluation.directory, say))
     summary = published.report.summary
-    say(_score_line(one_line(request.name), summary))
+    say(_score_line(_shown(request.name), summary))
     say(f"report:      {published.markdown}\n             {published.json}")
     if request.profile.table:
         own = request.heldout if request.heldout_kind == "own" else None

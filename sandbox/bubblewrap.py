@@ -19,7 +19,7 @@ import stat
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from io import FileIO
 from pathlib import Path
 
@@ -44,10 +44,14 @@ _FIRST_UID = 1_000_000_000
 _UIDS_OF_A_LAUNCHER = 256
 
 _START_SECONDS = 30.0
-_END_SECONDS = 10.0
+_END_SECONDS = 60.0  # a busy machine may take long to give back what many processes had
 _WATCH_SECONDS = 0.05
 _READ_BYTES = 1 << 16
-_OPEN_FILES = 4096
+
+# What each process may have open bounds what it can hold in pipes and sockets, which is no
+# process's memory. Data loaders with several workers need some dozens.
+_OPEN_FILES = 256
+_RLIMIT_MSGQUEUE = 12  # of Linux; the resource module has no name for it
 _FIRST_TO_GO = 1000  # the highest oom_score_adj
 
 # Runs in the guest's interpreter before anything else and tells that it runs. No untrusted code
@@ -149,6 +153,8 @@ def _start(
             *options.file_system(channel, limits, uid),
             *("--perms", "0444", "--ro-bind-data", data(_passwd(inner)), "/etc/passwd"),
             *("--perms", "0444", "--ro-bind-data", data(f"guest:x:{inner}:\n"), "/etc/group"),
+            *("--perms", "0444", "--ro-bind-data"),
+            *(data(options.cpu_facts()), options.CPU_FACTS),
             *("--perms", "0444", "--ro-bind-data"),
             *(data(_STARTED_HOOK.format(fd=started_end.fileno())), "/code/sitecustomize.py"),
             *("--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/"),
@@ -285,7 +291,7 @@ class _BubblewrapGuest(Guest):
 
     def _result(self) -> Exit:
         if self._exit is None:
-            raise SandboxError(f"lost track of a guest: {self._failure}") from self._failure
+            raise SandboxError(f"lost the log of a guest: {self._failure}") from self._failure
         return self._exit
 
     def _end(self) -> None:
@@ -296,46 +302,91 @@ class _BubblewrapGuest(Guest):
     def _watch(self) -> None:
         """Until the guest has ended and all of its output is read."""
         try:
-            self._follow()
-            self._exit = self._gather()
+            ended = self._follow_and_gather()
             # A group that cannot be removed now is removed at the next start.
-            with contextlib.suppress(SandboxError):
-                self._meter.close()
-        except Exception as error:  # noqa: BLE001 - the caller's thread hears of it
-            self._failure = error
-            self._end()
-            self._process.wait()
             with contextlib.suppress(OSError, SandboxError):
                 self._meter.close()
+            # Only a disk of the host can fail so, and no guest fills one.
+            self._exit = ended if self._failure is None else None
         finally:
             self._output.close()
             self._status.close()
 
-    def _follow(self) -> None:
+    def _follow_and_gather(self) -> Exit:
+        try:
+            log = self._log.open("wb", buffering=0)
+        except OSError as error:
+            self._failure = error
+            return self._put_away()
+        with log:
+            try:
+                self._follow(log)
+                return self._gather()
+            except Exception as error:  # noqa: BLE001 - whatever it is, a guest may be behind it
+                ended = self._put_away()
+                note = f"\n[the sandbox lost track of this guest and ended it: {error!r}]\n"
+                self._write(log, note.encode(errors="replace"))
+                return ended
+
+    def _put_away(self) -> Exit:
+        """End a guest that cannot be watched on, as if it had been killed from outside."""
+        self._end()
+        if self._pidfd is not None:
+            _readable(self._pidfd, None)
+        if self._process.returncode is None:
+            self._process.wait()
+        try:
+            used = self.usage()
+        except Exception:  # noqa: BLE001 - the meter may be what failed
+            used = Usage(0.0, 0)
+        return Exit(None, signal.SIGKILL, self._breach, *used)
+
+    def _write(self, log: FileIO, data: bytes) -> None:
+        try:
+            log.write(data)
+        except OSError as error:
+            self._failure = error
+            self._end()
+
+    def _follow(self, log: FileIO) -> None:
         total = 0
         next_look = time.monotonic()
-        with self._log.open("wb") as log:
-            while True:
-                if _readable(self._output.fileno(), _WATCH_SECONDS):
-                    # bwrap and its child hold the other end, so it closes when both are gone.
-                    chunk = self._output.read(_READ_BYTES)
-                    if not chunk:
-                        break
-                    log.write(chunk[: max(0, self._limits.log_bytes - total)])
-                    total += len(chunk)
-                    if total > self._limits.output_bytes:
-                        self._break(
-                            Breach("output", self._limits.output_bytes, total, "bytes received")
-                        )
-                now = time.monotonic()
-                if now >= next_look:
-                    self._break(self._meter.breach())
-                    # A look may be slow on a busy machine: never more than a fifth of a core.
-                    cost = time.monotonic() - now
-                    next_look = now + max(_WATCH_SECONDS, 5 * cost)
-            if total > self._limits.log_bytes:
-                note = f"\n[output beyond {self._limits.log_bytes} bytes is not kept]\n"
-                log.write(note.encode())
+        for chunk in self._chunks():
+            if chunk:
+                kept = chunk[: max(0, self._limits.log_bytes - total)]
+                if kept:
+                    self._write(log, kept)
+                total += len(chunk)
+                if total > self._limits.output_bytes:
+                    self._break(
+                        Breach("output", self._limits.output_bytes, total, "bytes received")
+                    )
+            now = time.monotonic()
+            if now >= next_look:
+                self._break(self._meter.breach())
+                # A look may be slow on a busy machine: never more than a fifth of a core.
+                cost = time.monotonic() - now
+                next_look = now + max(_WATCH_SECONDS, 5 * cost)
+        if total > self._limits.log_bytes:
+            note = f"\n[output beyond {self._limits.log_bytes} bytes is not kept]\n"
+            self._write(log, note.encode())
+
+    def _chunks(self) -> Iterator[bytes]:
+        """The guest's output as it comes, with an empty chunk for each pause, to its end.
+
+        The end is the guest's, not the pipe's: a guest may have sent the pipe's other end to the
+        host, where it lies in a socket unread.
+        """
+        os.set_blocking(self._output.fileno(), False)
+        ended = False
+        while True:
+            if not ended:
+                _readable(self._output.fileno(), _WATCH_SECONDS, self._pidfd)
+                ended = self._pidfd is None or _readable(self._pidfd, 0)
+            chunk = self._output.read(_READ_BYTES)
+            if chunk == b"" or (ended and chunk is None):
+                return
+            yield chunk or b""
 
     def _break(self, breach: Breach | None) -> None:
         """Record the first limit that is broken, and end the guest for it."""
@@ -370,6 +421,8 @@ class _BubblewrapGuest(Guest):
 def _restrain(pid: int) -> None:
     """What the sandbox's first process hands down, beside what the meter holds."""
     resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
+    resource.prlimit(pid, resource.RLIMIT_MEMLOCK, (0, 0))  # nor pages of files that all have
+    resource.prlimit(pid, _RLIMIT_MSGQUEUE, (0, 0))
     _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     files = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (files, files))
@@ -411,11 +464,13 @@ def _memory_file(stack: contextlib.ExitStack, content: str | bytes) -> FileIO:
     return file
 
 
-def _readable(fd: int, seconds: float) -> bool:
-    """Whether there is something to read, or an end to be told, within that time."""
+def _readable(fd: int, seconds: float | None, other: int | None = None) -> bool:
+    """Whether one has something to read, or an end to be told, within that time."""
     poll = select.poll()  # unlike select, not limited to descriptors under 1024
     poll.register(fd, select.POLLIN)
-    return bool(poll.poll(seconds * 1000))
+    if other is not None:
+        poll.register(other, select.POLLIN)
+    return bool(poll.poll(None if seconds is None else seconds * 1000))
 
 
 def _is_root() -> bool:

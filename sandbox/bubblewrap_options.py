@@ -1,11 +1,15 @@
 """The options that make bubblewrap a tight sandbox, in the order in which they have to stand.
 
+What belongs to the whole machine is kept from guests, since one of them could change it and another
+read it: they see of /proc what is about processes, and of /dev four nodes and no terminals.
+
 Two holes that the obvious list of options has are closed here. Without `--remount-ro /proc` a guest
 that root started can write the machine's sysctls. And a path of the host is seen in the guest's
 /proc/self/mountinfo whatever one does: nothing that must stay secret belongs into such a path.
 """
 
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -14,6 +18,23 @@ from sandbox.base import GUEST_CHANNEL, Limits, SandboxError
 
 NOBODY = 65534
 """The guest's uid inside, where there is a user namespace."""
+
+_DEVICES = ("null", "zero", "random", "urandom")
+"""No tty: what is written to any terminal sets the times of the one node. No new terminals either,
+of which the machine has a fixed number."""
+
+_DEVICE_LINKS = {
+    "fd": "/proc/self/fd",
+    "stdin": "/proc/self/fd/0",
+    "stdout": "/proc/self/fd/1",
+    "stderr": "/proc/self/fd/2",
+}
+
+_SHOWN = ("version",)
+"""What is left of the files in /proc that are about the machine: what never changes."""
+
+CPU_FACTS = "/proc/cpuinfo"
+"""Shown as a copy, for the libraries that choose their code by it."""
 
 _ENVIRONMENT = {
     "PATH": "/python/bin:/usr/bin",
@@ -57,9 +78,10 @@ def variables(extra: Mapping[str, str]) -> Iterator[str]:
 def file_system(channel: Path, limits: Limits, uid: int | None) -> Iterator[str]:
     """Options that build it, in order. Directories get their mode, or root alone could enter."""
     yield from _directories("/usr", "/usr/bin")
-    for name in ("/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libx32"):
-        if Path(name).is_dir():
-            yield from ("--ro-bind", name, name)
+    libraries = packages.system_libraries()
+    yield from _directories(*sorted({str(path.parent) for path in libraries} - {"/usr"}))
+    for path in libraries:
+        yield from ("--ro-bind", str(path), str(path))
     for name in ("/bin", "/lib", "/lib32", "/lib64", "/libx32"):
         path = Path(name)
         if path.is_symlink():
@@ -71,7 +93,9 @@ def file_system(channel: Path, limits: Limits, uid: int | None) -> Iterator[str]
         yield from ("--ro-bind", setpriv, "/usr/bin/setpriv")
     yield from _directories("/etc")
     yield from ("--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache")
-    yield from ("--proc", "/proc", "--dev", "/dev")
+    yield from ("--proc", "/proc")
+    yield from _machine_wide()
+    yield from _devices()
     for scratch in ("/dev/shm", "/tmp"):
         yield from ("--size", str(limits.scratch_bytes), "--perms", "1777", "--tmpfs", scratch)
     view = packages.view()
@@ -83,9 +107,44 @@ def file_system(channel: Path, limits: Limits, uid: int | None) -> Iterator[str]
     for mount in mounts:
         yield from ("--ro-bind", str(mount.source), mount.target)
     for mask in view.masks:
-        yield from ("--perms", "0555", "--tmpfs", mask, "--remount-ro", mask)
+        yield from ("--perms", "0555", "--tmpfs", mask)
+    for mount in view.kept:
+        yield from ("--ro-bind", str(mount.source), mount.target)
+    for mask in view.masks:
+        yield from ("--remount-ro", mask)
     yield from _directories("/run")
     yield from ("--ro-bind", str(channel.resolve()), GUEST_CHANNEL)
+
+
+def cpu_facts() -> bytes:
+    """What /proc/cpuinfo says, without the clock rates, which tell how busy the machine is."""
+    said = Path(CPU_FACTS).read_bytes()
+    return b"".join(
+        line for line in said.splitlines(keepends=True) if not line.startswith(b"cpu MHz")
+    )
+
+
+def _machine_wide() -> Iterator[str]:
+    """Covers what is in /proc beside the processes, known to us or not."""
+    for entry in sorted(Path("/proc").iterdir()):
+        if entry.name.isdigit() or entry.is_symlink() or entry.name in _SHOWN:
+            continue
+        mode = entry.stat().st_mode
+        if str(entry) == CPU_FACTS or not mode & stat.S_IROTH:
+            continue
+        if stat.S_ISDIR(mode):
+            yield from ("--perms", "0555", "--tmpfs", str(entry), "--remount-ro", str(entry))
+        else:
+            # bwrap mounts it without the right to open devices, so opening it fails.
+            yield from ("--ro-bind", "/dev/null", str(entry))
+
+
+def _devices() -> Iterator[str]:
+    yield from ("--perms", "0755", "--tmpfs", "/dev")
+    for name in _DEVICES:
+        yield from ("--dev-bind", f"/dev/{name}", f"/dev/{name}")
+    for name, target in _DEVICE_LINKS.items():
+        yield from ("--symlink", target, f"/dev/{name}")
 
 
 def _directories(*names: str) -> Iterator[str]:

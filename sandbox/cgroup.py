@@ -224,8 +224,9 @@ def _launcher(pid: int) -> str:
     Raises OSError where there is no such process.
     """
     namespace = Path("/proc/self/ns/pid").stat().st_ino
-    started = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    return f"{PREFIX}-{namespace}-{pid}-{started}"
+    # Bytes: the process may be a guest by now, and guests choose their names.
+    started = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19]
+    return f"{PREFIX}-{namespace}-{pid}-{int(started)}"
 
 
 def _remove_stale(parent: Path) -> None:

@@ -2,6 +2,9 @@
 
 `PollingMeter` reads /proc. It sees a breach only when it looks, so a guest can go over for a
 moment; inherited resource limits bound by how much. `sandbox.cgroup` has the better one.
+
+A process gives itself its name, any 15 bytes, and /proc repeats it. So what is read there is bytes,
+split where the kernel ends a line and nowhere else, and nothing in it can raise an exception.
 """
 
 import os
@@ -22,6 +25,12 @@ _ADDRESS_SPACE_SLACK = 4 << 30
 
 # Above the limit, so that the meter sees the limit broken before the kernel refuses a fork.
 _PROCESSES_SLACK = 2
+
+# What a socket may hold that is no process's memory: the machine's default of a buffer (a guest can
+# set no other), and beyond it the packet that fills it. Measured: at most 1.2 of it.
+_BUFFER_SHARE = 2
+_BUFFER_FILE = Path("/proc/sys/net/core/wmem_default")
+_BUFFER_BYTES = 212992  # the kernel's own default, where that file is missing
 
 _INODE_BYTES = 1024  # what the kernel keeps, about, for a file in memory beside its content
 
@@ -79,7 +88,8 @@ class PollingMeter(Meter):
             return None
         processes = list(_descendants(self._pid))
         scratch = _scratch_bytes(self._pid)
-        usage = _usage(processes, scratch)
+        sockets = _socket_bytes(self._pid)
+        usage = _usage(processes, scratch + sockets)
         self._cpu_seconds = max(self._cpu_seconds, usage.cpu_seconds)
         if usage.tasks > self._limits.processes:
             return Breach(
@@ -89,11 +99,15 @@ class PollingMeter(Meter):
         if memory_bytes > self._limits.memory_bytes:
             # Costs more, so only now: shared pages counted once. Twice, since a process that ends
             # during a measurement leaves its part of them to those that are measured after it.
-            memory_bytes = min(_memory_without_doubles(self._pid, scratch) for _ in range(2))
+            measured = min(_memory_without_doubles(self._pid, scratch) for _ in range(2))
+            memory_bytes = measured + sockets
         self._peak_memory_bytes = max(self._peak_memory_bytes, memory_bytes)
         if memory_bytes > self._limits.memory_bytes:
             return Breach(
-                "memory", self._limits.memory_bytes, memory_bytes, "resident memory in /proc"
+                "memory",
+                self._limits.memory_bytes,
+                memory_bytes,
+                "resident memory and sockets in /proc",
             )
         return None
 
@@ -113,28 +127,34 @@ def _descendants(pid: int) -> Iterator[int]:
     while waiting:
         try:
             for task in os.scandir(f"/proc/{waiting.pop()}/task"):
-                children = [int(child) for child in Path(task.path, "children").read_text().split()]
+                said = Path(task.path, "children").read_bytes().split()
+                children = [child for child in map(_number, said) if child > 0]
                 waiting += children
                 yield from children
         except (FileNotFoundError, ProcessLookupError):
             continue
 
 
-def _usage(processes: list[int], scratch_bytes: int) -> _Usage:
+def _usage(processes: list[int], more_bytes: int) -> _Usage:
     tasks = 0
-    memory = scratch_bytes
+    memory = more_bytes
     ticks = 0
     for pid in processes:
         try:
             status = _fields(Path(f"/proc/{pid}/status"))
-            times = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]
+            # The name is in brackets and may have brackets in it.
+            times = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[11:15]
         except (FileNotFoundError, ProcessLookupError):
             continue
-        tasks += int(status["Threads"])
-        # A zombie has no memory and no such lines.
-        memory += _kilobytes(status, "RssAnon") + _kilobytes(status, "RssShmem")
-        ticks += sum(map(int, times))
+        tasks += max(1, _number(status.get(b"Threads", b"")))
+        memory += _private_bytes(status) + _kilobytes(status, b"RssShmem")
+        ticks += sum(map(_number, times))
     return _Usage(tasks, memory, ticks / os.sysconf("SC_CLK_TCK"))
+
+
+def _private_bytes(status: dict[bytes, bytes]) -> int:
+    """With the tables that say where its memory is. A zombie has neither, nor such lines."""
+    return _kilobytes(status, b"RssAnon") + _kilobytes(status, b"VmPTE")
 
 
 def _memory_without_doubles(pid: int, scratch_bytes: int) -> int:
@@ -145,11 +165,19 @@ def _memory_without_doubles(pid: int, scratch_bytes: int) -> int:
     private = shared = 0
     for descendant in _descendants(pid):
         try:
+            status = _fields(Path(f"/proc/{descendant}/status"))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        try:
             rollup = _fields(Path(f"/proc/{descendant}/smaps_rollup"))
         except (FileNotFoundError, ProcessLookupError):
             continue
-        private += _kilobytes(rollup, "Pss_Anon")
-        shared += _kilobytes(rollup, "Pss_Shmem")
+        except OSError:  # it may not be looked into: then what it shares counts in full
+            private += _private_bytes(status)
+            shared += _kilobytes(status, b"RssShmem")
+            continue
+        private += _kilobytes(rollup, b"Pss_Anon") + _kilobytes(status, b"VmPTE")
+        shared += _kilobytes(rollup, b"Pss_Shmem")
     return private + max(shared, scratch_bytes)
 
 
@@ -165,11 +193,37 @@ def _scratch_bytes(pid: int) -> int:
     return total
 
 
-def _fields(path: Path) -> dict[str, str]:
-    lines = (line.partition(":") for line in path.read_text().splitlines())
-    return {name: value.strip() for name, _, value in lines}
+def _socket_bytes(pid: int) -> int:
+    """What the sockets in the guest's network namespace hold at most.
+
+    The kernel says how many there are, those included that are closed and not read yet, and those
+    that are under way in a message. It says nowhere how full they are.
+    """
+    try:
+        used = _fields(Path(f"/proc/{pid}/net/sockstat")).get(b"sockets", b"")
+    except OSError:
+        return 0  # the guest is gone, or going
+    return _number(used.rpartition(b" ")[2]) * _BUFFER_SHARE * _buffer_bytes()
 
 
-def _kilobytes(fields: dict[str, str], name: str) -> int:
+def _buffer_bytes() -> int:
+    try:
+        return _number(_BUFFER_FILE.read_bytes()) or _BUFFER_BYTES
+    except OSError:
+        return _BUFFER_BYTES
+
+
+def _fields(path: Path) -> dict[bytes, bytes]:
+    lines = (line.partition(b":") for line in path.read_bytes().split(b"\n"))
+    return {name: value.strip() for name, _, value in lines if name != b"Name"}
+
+
+def _kilobytes(fields: dict[bytes, bytes], name: bytes) -> int:
     """A field such as "RssAnon: 12 kB", in bytes; 0 where it is missing."""
-    return int(fields.get(name, "0").split()[0]) * 1024
+    return _number(fields.get(name, b"").partition(b" ")[0]) * 1024
+
+
+def _number(said: bytes) -> int:
+    """0 where it is none."""
+    said = said.strip()
+    return int(said) if said.isdigit() else 0

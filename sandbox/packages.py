@@ -25,6 +25,26 @@ _OURS = ("__init__.py", "wire.py", "guest")
 _ELSEWHERE = ("site-packages", "dist-packages")
 """Directories of packages that come with an interpreter and are no part of its library."""
 
+# A page of a file that no guest needs is cold until a guest reads it, and then says so to those
+# after it. So what is big and never imported is covered. Not all of it: each cover costs a start
+# about a millisecond.
+_UNUSED_LIBRARY = (
+    "config-*",
+    "ensurepip",
+    "idlelib",
+    "lib2to3",
+    "pydoc_data",
+    "test",
+    "turtledemo",
+)
+_UNUSED_PACKAGES = {
+    "torch": ("bin", "include", "share", "test"),
+    "numpy": ("tests", "*/tests", "_core/include", "_core/lib", "random/lib"),
+}
+
+_KEPT = "torch/bin/torch_shm_manager"
+"""Of what is covered, a file without which torch is not imported."""
+
 
 class Mount(NamedTuple):
     """A host file or directory that the guest sees, read-only."""
@@ -38,6 +58,8 @@ class View(NamedTuple):
 
     mounts: tuple[Mount, ...]
     masks: tuple[str, ...]
+    kept: tuple[Mount, ...]
+    """What to mount into the empty directories."""
     library_path: str | None
     """Value of LD_LIBRARY_PATH that the interpreter needs to start."""
 
@@ -46,10 +68,17 @@ class View(NamedTuple):
 def view() -> View:
     """What this process's interpreter and packages amount to. Takes some 50 ms, once."""
     python, masks = _interpreter()
+    packages = _packages()
+    kept = (
+        Mount(mount.source.parent / _KEPT, f"/packages/{_KEPT}")
+        for mount in packages
+        if mount.target == "/packages/torch"
+    )
     own_library = sysconfig.get_config_var("Py_ENABLE_SHARED") and not _in_usr()
     return View(
-        mounts=(*python, *_packages()),
-        masks=masks,
+        mounts=(*python, *packages),
+        masks=_outermost([*masks, *_unused(packages)]),
+        kept=tuple(mount for mount in kept if mount.source.exists()),
         library_path="/python/lib" if own_library else None,
     )
 
@@ -60,7 +89,25 @@ def code() -> list[Mount]:
     return [Mount(here / name, f"/code/sandbox/{name}") for name in _OURS if (here / name).exists()]
 
 
-def _interpreter() -> tuple[list[Mount], tuple[str, ...]]:
+def system_libraries() -> list[Path]:
+    """Where the shared libraries of the system are, as narrow as it is known."""
+    multiarch = sysconfig.get_config_var("MULTIARCH")
+    names = ["/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libx32"]
+    if multiarch and Path("/usr/lib", multiarch).is_dir():  # Debian and what descends from it
+        names[:1] = [f"/usr/lib/{multiarch}", "/usr/lib/locale"]
+    return [Path(name) for name in names if Path(name).is_dir()]
+
+
+def _outermost(directories: list[str]) -> tuple[str, ...]:
+    """Without those that lie below others."""
+    found: list[str] = []
+    for directory in sorted(set(directories), key=lambda name: f"{name}/"):
+        if not found or not directory.startswith(f"{found[-1]}/"):
+            found.append(directory)
+    return tuple(found)
+
+
+def _interpreter() -> tuple[list[Mount], list[str]]:
     base = Path(sys.base_prefix)
     executable = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
     standard_library = Path(sysconfig.get_path("stdlib"))
@@ -77,13 +124,23 @@ def _interpreter() -> tuple[list[Mount], tuple[str, ...]]:
         f"{mount.target}/{found.relative_to(mount.source).as_posix()}"
         for mount in mounts
         if mount.source.is_dir()
-        for name in _ELSEWHERE
+        for name in (*_ELSEWHERE, *_UNUSED_LIBRARY)
         for pattern in (name, f"*/{name}")
         for found in mount.source.glob(pattern)
+        if found.is_dir() and not found.is_symlink()
     ]
-    # The system's own Pythons: reachable through /usr/lib whatever interpreter runs here.
-    masks += [str(found) for found in Path("/usr/lib").glob("python*") if not found.is_symlink()]
-    return mounts, tuple(masks)
+    # The system's own Pythons: reachable where all of /usr/lib is, whatever interpreter runs here.
+    if Path("/usr/lib") in system_libraries():
+        masks += [str(found) for found in Path("/usr/lib").glob("python*") if found.is_dir()]
+    return mounts, masks
+
+
+def _unused(packages: list[Mount]) -> Iterator[str]:
+    for mount in packages:
+        for pattern in _UNUSED_PACKAGES.get(mount.source.name, ()):
+            for found in sorted(mount.source.glob(pattern)):
+                if found.is_dir() and not found.is_symlink():
+                    yield f"{mount.target}/{found.relative_to(mount.source).as_posix()}"
 
 
 def _in_usr() -> bool:

@@ -166,6 +166,16 @@ class Channel:
         self._begin += HEADER.size
         return Frame(Kind(kind), self._take(length, deadline))
 
+    def has_unasked_bytes(self) -> bool:
+        """Whether the other side has sent something that nobody has waited for yet."""
+        if self._begin != self._end:
+            return True
+        try:
+            self._socket.settimeout(0)
+            return bool(self._socket.recv(1, socket.MSG_PEEK))
+        except OSError:
+            return False  # nothing there, or gone: the next receive says which
+
     def close(self) -> None:
         self._socket.close()
 

@@ -1,5 +1,6 @@
 """What several tests need: small profiles, regions that misbehave, and real runs of them."""
 
+import contextlib
 from pathlib import Path
 
 from harness.evaluation import begin, compose
@@ -150,3 +151,25 @@ def evaluated(
             executor = LocalExecutor(evaluation.directory, store.key_file, workers)
             evaluation.run(executor, lines)
         return evaluation.directory, lines.said
+
+
+def descendants(pid: int) -> set[int]:
+    """Every process below that one: workers, the evaluator, bwrap and the guests in it."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parent = int(path.read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(path.parent.name))
+    found, waiting = set(), [pid]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found.update(below)
+        waiting += below
+    return found
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

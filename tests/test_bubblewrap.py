@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sandbox import bubblewrap, bubblewrap_options, cgroup, packages, seccomp
+from sandbox import bubblewrap, bubblewrap_options, cgroup, meter, packages, seccomp
 from sandbox.base import Limits, Problem, SandboxError, load_backend
 from sandbox.bubblewrap import Bubblewrap
 
@@ -264,7 +264,7 @@ print(json.dumps({
     "record lock, upper half set": attempt(lock_by_garbage_in_the_upper_half),
     "lease": attempt(lambda: fcntl.fcntl(os.open("/tmp/l", os.O_CREAT), fcntl.F_SETLEASE, 0)),
     "directory watch": attempt(lambda: fcntl.fcntl(os.open("/code", 0), fcntl.F_NOTIFY, 1)),
-    "terminal": attempt(lambda: fcntl.ioctl(os.open("/dev/ptmx", os.O_RDWR), 0x5412, b"x")),
+    "terminal": attempt(lambda: fcntl.ioctl(0, 0x5412, b"x")),
     "writable": writable("/proc/sys") + writable("/code") + writable("/etc"),
     "made": {f: makeable(f) for f in ("/", "/code", "/dev", "/etc", "/packages", "/proc", "/python",
              "/python/lib", "/run", "/run/host", "/usr", "/tmp", "/dev/shm")},
@@ -386,6 +386,126 @@ def test_calls_of_another_architecture_end_the_guest() -> None:
 def test_the_profile_compiles_to_a_whole_number_of_instructions() -> None:
     assert len(seccomp.program()) % 8 == 0
     assert len(seccomp.program()) > 100 * 8
+
+
+# --- What all guests share ----------------------------------------------------------------------
+
+SHARED = r"""
+import ctypes, errno, fcntl, glob, json, mmap, os, resource, socket
+
+libc = ctypes.CDLL(None, use_errno=True)
+file = os.open("/code/sandbox/__init__.py", os.O_RDONLY)
+page = mmap.mmap(file, 0, prot=mmap.PROT_READ)
+word = ctypes.create_string_buffer(64)
+UPPER = 1 << 32
+
+def attempt(action):
+    try:
+        return "done", action()
+    except OSError as error:
+        return errno.errorcode[error.errno], None
+
+def call(number, *arguments):
+    ctypes.set_errno(0)
+    got = libc.syscall(*(a if isinstance(a, ctypes.Array) else ctypes.c_long(a)
+                         for a in (number, *arguments)))
+    return "done" if got >= 0 else errno.errorcode[ctypes.get_errno()]
+
+address = 0
+for line in open("/proc/self/maps"):
+    if line.endswith("/sandbox/__init__.py\n"):
+        address = int(line.split("-")[0], 16)
+calls = {"cachestat": call(451, file, word, word, 0)}
+if os.uname().machine == "x86_64":
+    calls |= {
+        "fadvise64": call(221, file, 0, 0, 4), "readahead": call(187, file, 0, 4096),
+        "mincore": call(27, address, 4096, word), "preadv2": call(327, file, word, 0, 0, 0, 8),
+        "pwritev2": call(328, 1, word, 0, 0, 0, 8), "io_setup": call(206, 1, word),
+        "io_submit": call(209, 0, 0, 0), "io_getevents": call(208, 0, 0, 0, 0, 0),
+        "io_pgetevents": call(333, 0, 0, 0, 0, 0, 0), "io_destroy": call(207, 0),
+        "io_cancel": call(210, 0, 0, 0), "sync": call(162), "syncfs": call(306, file),
+        "sysinfo": call(99, word), "statfs": call(137, word, word),
+        "fstatfs": call(138, file, word),
+        "vmsplice": call(278, 1, 0, 0, 0),
+        "move_pages": call(279, 0, 1, word, 0, word, 0), "utime": call(132, 0, 0),
+        "process_madvise": call(440, 0, 0, 0, 0, 0), "quotactl": call(179, 0, 0, 0, 0),
+        "swapon": call(167, word, 0), "swapoff": call(168, word),
+    }
+    for advice in (20, 21, 22, 23, UPPER | 21):
+        calls[f"madvise {advice}"] = call(28, address, 4096, advice)
+    for hint in (1035, 1036, 1037, 1038, UPPER | 1036):
+        calls[f"fcntl {hint}"] = call(72, file, hint, word)
+a, b = socket.socketpair()
+for option in (7, 8, 32, 33):
+    calls[f"setsockopt {option}"] = attempt(
+        lambda: a.setsockopt(socket.SOL_SOCKET, option, 1 << 20))[0]
+a.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+touched = [path for path in glob.glob("/dev/*") if attempt(lambda: os.utime(path))[0] == "done"]
+touched += [fd for fd in (0, 1, 2) if attempt(lambda: os.utime(fd))[0] == "done"]
+told = {}
+for folder, folders, names in os.walk("/proc"):
+    if folder == "/proc":
+        folders[:] = [name for name in folders if not name.isdigit() and name not in
+                      ("self", "thread-self", "net")]
+    for name in names:
+        path = os.path.join(folder, name)
+        if attempt(lambda: open(path, "rb").read(1))[0] == "done":
+            told[path] = True
+print(json.dumps({
+    "calls": calls, "touched": touched, "told": sorted(told),
+    "sysctls": os.listdir("/proc/sys"), "pressure": os.path.exists("/proc/pressure/cpu"),
+    "devices": sorted(os.listdir("/dev")),
+    "rates": [line for line in open("/proc/cpuinfo") if "MHz" in line],
+    "processors": [os.cpu_count(), sum(line.startswith("processor") for line in
+                                       open("/proc/cpuinfo"))],
+    "works": [open("/dev/null", "w").write("x"), open("/dev/zero", "rb").read(2).hex(),
+              len(open("/dev/urandom", "rb").read(3))],
+    "limits": [resource.getrlimit(limit) for limit in
+               (resource.RLIMIT_NOFILE, resource.RLIMIT_MEMLOCK, 12)],
+    "covered": [path for path in ("/packages/torch/include", "/packages/torch/test",
+                "/packages/numpy/tests", "/python/lib/python3.11/test", "/usr/lib/python3",
+                "/usr/lib/gcc") if os.path.exists(path) and os.listdir(path)],
+}))
+"""
+
+
+@pytest.fixture(scope="module", params=("root or whoever runs the tests", "normal user"))
+def shared(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What a guest finds that it could leave there, or see change, for another one."""
+    nodes = [Path("/dev", name) for name in ("null", "zero", "random", "urandom", "tty")]
+    before = [node.stat().st_mtime_ns for node in nodes]
+    ended = run(SHARED, request.param)
+    assert ended.code == 0, ended
+    report: dict[str, Any] = json.loads(ended.log)
+    assert [node.stat().st_mtime_ns for node in nodes] == before
+    return report
+
+
+def test_no_call_marks_probes_or_evicts_what_all_guests_share(shared: dict[str, Any]) -> None:
+    assert {name: got for name, got in shared["calls"].items() if got != "EPERM"} == {}
+    assert shared["touched"] == []
+
+
+def test_a_guest_is_told_of_processes_and_not_of_the_machine(shared: dict[str, Any]) -> None:
+    assert shared["told"] == ["/proc/cpuinfo", "/proc/mounts", "/proc/version"]
+    assert (shared["sysctls"], shared["pressure"], shared["rates"]) == ([], False, [])
+    cores, processors = shared["processors"]
+    assert cores >= 1
+    assert processors == Path("/proc/cpuinfo").read_text().count("processor\t:")
+
+
+def test_a_guests_devices_are_four_nodes_and_no_terminal(shared: dict[str, Any]) -> None:
+    links = {"fd", "stdin", "stdout", "stderr"}
+    assert set(shared["devices"]) == {"null", "zero", "random", "urandom", "shm"} | links
+    assert shared["works"] == [1, "0000", 3]
+
+
+def test_a_guest_has_few_open_files_and_no_locked_memory(shared: dict[str, Any]) -> None:
+    assert shared["limits"] == [[256, 256], [0, 0], [0, 0]]
+
+
+def test_what_no_guest_imports_is_covered(shared: dict[str, Any]) -> None:
+    assert shared["covered"] == []
 
 
 # --- What a guest can import --------------------------------------------------------------------
@@ -612,6 +732,113 @@ def test_many_small_files_count_as_memory(mode: str) -> None:
     ended.broke("memory")
 
 
+SOCKETS = """
+import os, socket, time
+def fill():
+    kept = []
+    try:
+        while True:
+            pair = socket.socketpair()
+            kept += pair
+            for each in pair:
+                each.setblocking(False)
+                try:
+                    each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+                except PermissionError:
+                    pass
+                try:
+                    while True: each.send(bytes(65536))
+                except BlockingIOError:
+                    pass
+    except OSError:
+        time.sleep(10)
+for _ in range(3):
+    if os.fork() == 0: fill()
+fill()
+"""
+
+
+def test_what_sockets_hold_counts_as_memory(mode: str) -> None:
+    ended = run(SOCKETS, mode, Limits(200 * MIB, 16, 64 * MIB, MIB))
+    ended.broke("memory")
+
+
+def test_what_closed_clients_sent_to_a_backlog_counts_as_memory(mode: str) -> None:
+    ended = run(
+        """
+        import socket, time
+        server = socket.socket(socket.AF_UNIX)
+        server.bind("/tmp/socket")
+        server.listen(4096)
+        for _ in range(2000):
+            with socket.socket(socket.AF_UNIX) as client:
+                client.setblocking(False)
+                client.connect("/tmp/socket")
+                try:
+                    while True: client.send(bytes(65536))
+                except BlockingIOError:
+                    pass
+        time.sleep(10)
+        """,
+        mode,
+        Limits(200 * MIB, 16, 64 * MIB, MIB),
+    )
+    ended.broke("memory")
+
+
+# --- What a guest says of itself ------------------------------------------------------------------
+
+STRANGE_NAMES = (b"\xff\xfe", b"\rRssAnon: x", b"\nThreads: x", b"a) S 1 x (b", b"\x85Threads: 0")
+
+
+@pytest.mark.parametrize("name", STRANGE_NAMES)
+def test_no_name_of_a_process_blinds_the_meter(mode: str, name: bytes) -> None:
+    ended = run(
+        f"""
+        import ctypes, os, time
+        ctypes.CDLL(None).prctl(15, {name!r}, 0, 0, 0)
+        if os.fork() == 0:
+            os._exit(0)  # a zombie, which has no lines of its own for memory
+        hoard = bytearray(b"x") * (50 << 20)
+        while time.process_time() < 0.3: pass
+        time.sleep(0.2)
+        raise SystemExit(7)
+        """,
+        mode,
+    )
+    assert (ended.code, ended.signal, ended.breach) == (7, None, None)
+    assert ended.peak_memory_bytes > 50 * MIB
+    assert ended.cpu_seconds > 0.2
+    assert "lost track" not in ended.log
+
+
+def test_no_name_of_a_process_hides_its_memory(mode: str) -> None:
+    ended = run(
+        """
+        import ctypes
+        ctypes.CDLL(None).prctl(15, b"x\\nRssAnon: 0", 0, 0, 0)
+        hoard = []
+        while True:
+            hoard.append(b"x" * (1 << 20))
+        """,
+        mode,
+        TIGHT,
+    )
+    ended.broke("memory")
+
+
+def test_a_name_in_the_place_of_a_dead_launcher_keeps_no_guest_from_starting() -> None:
+    strange = "import ctypes; ctypes.CDLL(None).prctl(15, b'\\xff\\xfe', 0, 0, 0); "
+    strange += "print('up', flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", strange], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"up\n"
+        assert cgroup._launcher(other.pid).startswith(cgroup.PREFIX)
+        other.kill()
+
+
 # --- Ends ---------------------------------------------------------------------------------------
 
 
@@ -705,6 +932,58 @@ def test_usage_can_be_asked_while_the_guest_runs(tmp_path: Path, channel: Path) 
         assert guest.usage().peak_memory_bytes > 50 * MIB
         ended = guest.kill()
         assert guest.usage() == (ended.cpu_seconds, ended.peak_memory_bytes)
+
+
+@pytest.mark.parametrize("place", ["breach", "cpu_seconds"])
+def test_a_watcher_that_fails_ends_the_guest_and_says_why_in_the_log(
+    tmp_path: Path, channel: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    marker = f"marker-{uuid.uuid4()}"
+    # In its last measurement too, which is where cpu_seconds is asked for.
+    monkeypatch.setattr(meter.PollingMeter, place, lambda self: int("what a guest made up"))
+    program = ("-c", "print('up', flush=True)\n" + DAEMONS.format(main=0.5), marker)
+    guest = Bubblewrap(False).start(channel, ROOMY, tmp_path / "log", {}, program)
+    assert until(lambda: guest.exit() is not None, 5)
+    assert processes(marker) == {}
+    ended = guest.kill()
+    assert (ended.code, ended.signal, ended.breach) == (None, signal.SIGKILL, None)
+    last = (tmp_path / "log").read_text().splitlines()[-1]
+    assert last.startswith("[the sandbox lost track of this guest")
+    assert "what a guest made up" in last
+
+
+def test_a_log_that_cannot_be_written_is_the_hosts_fault(
+    tmp_path: Path, channel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = ("-c", "import time\nwhile True: print('x', flush=True); time.sleep(0.01)")
+    log = tmp_path / "log"
+    log.symlink_to("/dev/full")
+    guest = Bubblewrap().start(channel, ROOMY, log, {}, program)
+    assert until(lambda: not guest._watcher.is_alive(), 5)  # type: ignore[attr-defined]
+    with pytest.raises(SandboxError, match="No space"):
+        guest.kill()
+
+
+def test_a_guest_that_sent_its_output_to_the_host_ends_all_the_same(tmp_path: Path) -> None:
+    folder = tmp_path / "channel"
+    folder.mkdir()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / "socket"))
+        listener.listen()
+        program = """
+import array, socket
+host = socket.socket(socket.AF_UNIX)
+host.connect("/run/host/socket")
+rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [1, 2]))
+host.sendmsg([b"x"], [rights])
+print("sent", flush=True)
+"""
+        guest = Bubblewrap().start(folder, ROOMY, tmp_path / "log", {}, ("-c", program))
+        connection, _ = listener.accept()
+        with connection:  # not read, so that the pipe's other end stays open in it
+            assert until(lambda: guest.exit() is not None, 5)
+            assert guest.kill().code == 0
+    assert (tmp_path / "log").read_text() == "sent\n"
 
 
 HOST = """

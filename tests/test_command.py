@@ -4,6 +4,7 @@ import os
 import pty
 import re
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -16,7 +17,7 @@ from harness import machine
 from harness.estimate import TooSmall, estimate
 from harness.manifest import make_plan
 from harness.task import REPOSITORY, Task
-from tests.support import TASK, TD3, conditions, region, small_profile
+from tests.support import TASK, TD3, alive, conditions, descendants, region, small_profile
 
 TOUCHSTONE = [sys.executable, "-P", "-m", "harness"]
 ESCAPE = "\x1b"
@@ -111,6 +112,71 @@ def test_a_mistake_in_the_command_exits_2_with_one_line(tmp_path, arguments, wor
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("own", "words"),
+    [
+        ('[profiles]\nful = ["Swimmer-v4"]\n', "no profile 'ful'; it has: full, quick, smoke"),
+        ('[profiles]\nquick = ["Swimmer-v4"]\n', "lists no environment for smoke"),
+        ('[profiles]\nsmoke = ["Swimmer-v4"]\n', "observation_dim is (8,), the task says (9,)"),
+        ('[profiles]\nsmoke = ["Swimmer-v44"]\n', "Swimmer-v44"),
+    ],
+)
+def test_a_mistake_in_a_held_out_file_shows_before_anything_is_trained(tmp_path, own, words):
+    path = tmp_path / "own.toml"
+    table = (
+        "observation_dim = 9\naction_dim = 2\nmax_action = 1.0\ntime_limit = 1000\n"
+        "reference_parameters = 400000\nreference_policy_parameters = 70000\n"
+    )
+    path.write_text(
+        own + "".join(f"[environments.Swimmer-v{version}]\n{table}" for version in ("4", "44"))
+    )
+    done = touchstone(tmp_path, "eval", TASK, TD3, "--profile", "smoke", "--heldout", path)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list((tmp_path / "store").rglob("manifest.json"))
+
+
+def test_a_store_that_cannot_be_written_exits_5_with_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    done = touchstone(tmp_path, "eval", TASK, TD3, "--store", tmp_path / "file" / "store")
+    assert done.returncode == 5
+    assert len(done.stderr.splitlines()) == 1
+    assert "Not a directory" in done.stderr
+
+
+def test_an_interrupt_ends_everything_and_says_how_to_go_on(tmp_path):
+    process = subprocess.Popen(
+        [*TOUCHSTONE, "eval", TASK, str(TD3), "--profile", "smoke"],
+        env=environment(tmp_path),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not list((tmp_path / "store").rglob("progress.json")):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        below = descendants(process.pid)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert stderr == "touchstone: interrupted; the same command goes on from here\n"
+    assert below
+    assert not any(map(alive, below))
+
+
+def test_a_store_of_ones_own_does_not_touch_the_boards_of_another(tmp_path):
+    from harness.cli import DEFAULT_BOARD, DEFAULT_STORE, _board_root
+
+    assert _board_root(DEFAULT_STORE, None) == DEFAULT_BOARD
+    assert _board_root(tmp_path, None) == tmp_path / "leaderboard"
+    assert _board_root(tmp_path, DEFAULT_BOARD) == DEFAULT_BOARD
+
+
 def test_a_machine_that_cannot_confine_guests_exits_5_and_says_what_to_do(tmp_path):
     empty = tmp_path / "bin"
     empty.mkdir()
@@ -123,9 +189,11 @@ def test_a_machine_that_cannot_confine_guests_exits_5_and_says_what_to_do(tmp_pa
 def test_a_held_out_file_of_ones_own_is_used_and_its_names_stay_in_the_host(tmp_path):
     """HELDOUT=file: a run of its environment, marked held-out, absent from a submitter's report."""
     own = tmp_path / "secret.toml"
-    table = (REPOSITORY / "tasks" / TASK / "heldout.toml").read_text()
-    reacher = table[table.index("[environments.Swimmer-v4]") :].split("\n\n")[0]
-    own.write_text(f'[profiles]\nsmoke = ["Swimmer-v4"]\n\n{reacher}\n')
+    own.write_text(
+        '[profiles]\nsmoke = ["Swimmer-v4"]\n\n[environments.Swimmer-v4]\nobservation_dim = 8\n'
+        "action_dim = 2\nmax_action = 1.0\ntime_limit = 1000\nreference_parameters = 412680\n"
+        "reference_policy_parameters = 69124\n"
+    )
     done = touchstone(tmp_path, "eval", TASK, TD3, "--profile", "smoke", "--heldout", own)
     assert done.returncode == 0, done.stderr
     assert "Swimmer-v4-s42: scored" in done.stdout
@@ -153,7 +221,7 @@ def test_on_a_terminal_a_table_moves_and_a_long_profile_asks_first(tmp_path):
     """`full` takes core-days: the estimate comes first, and without a yes nothing is begun."""
     primary, secondary = pty.openpty()
     process = subprocess.Popen(
-        [*TOUCHSTONE, "eval", TASK, str(TD3)],
+        [*TOUCHSTONE, "eval", TASK, str(TD3), "--name", "\x1b]0;owned\x07"],
         env=environment(tmp_path, TERM="xterm", COLUMNS="100"),
         cwd=tmp_path,
         stdin=secondary,
@@ -171,10 +239,12 @@ def test_on_a_terminal_a_table_moves_and_a_long_profile_asks_first(tmp_path):
     os.close(primary)
     text = shown.decode()
     assert "15 runs" in text
-    assert re.search(r"estimate for this machine: [\d.]+ days", text)
+    assert re.search(r"estimate for this machine: [\d.]+ (h|days), ", text)
     assert "GiB of memory" in text
+    assert "\x1b]0;" not in text
     assert process.returncode == 2
-    assert not list((tmp_path / "store").rglob("progress.json"))
+    # No leaves nothing that a board or a resume would take for an evaluation.
+    assert not list((tmp_path / "store").rglob("manifest.json"))
 
 
 def test_more_than_the_machine_has_is_refused_with_figures(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.intake import limited_child, unified_diff
+from harness.intake import limited_child, source_rules, unified_diff
 from harness.intake.module_scope import module_bindings
 from harness.intake.refusals import RULES, Finding, Refused, finding, printable
 from harness.intake.submission import Accepted, Scaffold, accept, split_lines
@@ -704,6 +704,138 @@ def test_a_region_that_breaks_a_rule_is_refused_at_its_line(refused, code, rule)
     first = FILLED.count("\n") + 1
     lines = range(first, first + code.count("\n") + 2)
     assert any(each == rule and line in lines for each, line in found), found
+
+
+NUMBERS = "w = [" + "1.5, " * 900 + "]"
+TEXT = f"w = '{'A' * 900}'"
+
+
+@pytest.mark.parametrize(
+    ("code", "rule", "line", "honest"),
+    [
+        # Hooks may be defined; few may be read, and the rest of super() alone.
+        (
+            "def f(x):\n    return x.__getstate__()",
+            "special-name",
+            2,
+            "class C:\n    def __getstate__(self):\n        return super().__getstate__()\n"
+            "    def __setstate__(self, s): ...\n    def __reduce__(self): ...",
+        ),
+        ("torch.__getstate__()", "special-name", 1, "torch.__version__"),
+        ("np.__getattr__('f2py')", "special-name", 1, "x = 1\nx.__class__.__name__"),
+        ("getattr(x, '__getstate__')", "special-name", 1, "getattr(x, '__class__')"),
+        ("match x:\n    case C(__getattr__=g): pass", "special-name", 2, "x.__call__(1)"),
+        (
+            "nn.Module.__setattr__(x, 'a' + 'b', 1)",
+            "special-name",
+            1,
+            "class C(nn.Module):\n    def __init__(self):\n        nn.Module.__init__(self)\n"
+            "    def __setattr__(self, name, value):\n"
+            "        super().__setattr__(name, value)\n"
+            "    def __getattr__(self, name):\n        return super().__getattr__(name)",
+        ),
+        (
+            "def f(x):\n    super(C, x).__getattr__('o' + 's')",
+            "special-name",
+            2,
+            "class C:\n    def f(self):\n        super(C, self).__init__()",
+        ),
+        ("def super(): return x", "refused-name", 1, "def supper(): ..."),
+        ("import torch.nn as super", "refused-name", 1, "import torch.nn as nn2"),
+        ("def f(super): ...", "refused-name", 1, "def f(supper): ..."),
+        ("s = super", "call-form", 1, "class C:\n    def f(self): return super().f()"),
+        ("class C:\n    __class__ = 1", "special-name", 2, "class C:\n    __slots__ = ()"),
+        ("x.__class__ = C", "special-name", 1, "def f(g):\n    g.__name__ = 'a'"),
+        ("class C:\n    __annotations__ = {}", "special-name", 2, "class C:\n    a: int = 1"),
+        ("def f(__match_args__): ...", "special-name", 1, "def f(_a, __b): ..."),
+        # What libraries keep for themselves.
+        ("import dataclasses\ndataclasses._create_fn()", "library-private", 2, "self._private"),
+        ("np.testing.runstring('x', {})", "refused-attribute", 1, "np.linalg.norm(x)"),
+        ("torch.fx.x", "library-private", 1, "torch.func.vmap(x)"),
+        ("from torch.fx import x", "library-private", 1, "from torch.func import vmap"),
+        ("import torch.utils.bottleneck", "library-private", 1, "import torch.utils.data"),
+        ("D = torch.nn\nD._x", "library-private", 2, "D = torch.distributions\nD.Normal(0, 1)"),
+        ("def f():\n    import torch as t\n    t._C", "library-private", 3, "torch._foreach_mul_"),
+        ("getattr(torch, '_C')", "library-private", 1, "getattr(F, 'relu')"),
+        ("from enum import Enum\nclass E(Enum): ...\nE._convert_('a', 'os', f)",
+         "refused-attribute", 3, "from enum import Enum\nclass E(Enum):\n    A = 1"),
+        ("torch.load('x')", "library-private", 1, "def f(x): x.load(1), x.save(2), self.load()"),
+        ("np.save('x', x)", "library-private", 1, "optimizer.load_state_dict(x)"),
+        ("x.tofile('y')", "refused-attribute", 1, "x.tolist()"),
+        ("torch.from_file('x')", "refused-attribute", 1, "torch.from_numpy(x)"),
+        ("torch.jit.load('x')", "library-private", 1, "@torch.jit.script\ndef f(x): return x"),
+        ("torch.utils.data.datapipes", "refused-attribute", 1, "torch.utils.data.DataLoader(x)"),
+        ("import warnings\nwarnings.formatwarning('', x, '/etc/passwd', 1)",
+         "refused-attribute", 2, "import warnings\nwarnings.warn('x')"),
+        ("import contextlib\nclass R(contextlib.redirect_stdout): ...", "refused-attribute", 2,
+         "import contextlib\nwith contextlib.suppress(ValueError): pass"),
+        ("import typing\ntyping.get_args(x)", "refused-attribute", 2,
+         "import typing\nx: typing.Optional['Actor'] = None"),
+        ("from functools import singledispatch", "refused-attribute", 1,
+         "from functools import partial, lru_cache"),
+        ("x = torch", "module-value", 1, "relu = F.relu"),
+        ("def f(m=np): ...", "module-value", 1, "def f(np): return np"),
+        ("f([torch.nn])", "module-value", 1, "f([torch.nn.ReLU, torch.float32])"),
+        # Computed names of attributes.
+        ("from dataclasses import make_dataclass", "refused-attribute", 1,
+         "from dataclasses import dataclass, replace, asdict"),
+        ("match x:\n    case C(m): pass", "computed-attribute", 2,
+         "match x:\n    case int(m) | C(a=m): pass"),
+        ("dataclass(C)", "call-form", 1, "@dataclass(frozen=True)\nclass C:\n    a: int"),
+        ("@dataclass\n@f\nclass C: ...", "call-form", 1, "@f\n@dataclass\nclass C: ..."),
+        ("import functools\nfunctools.wraps(x, assigned=['o' + 's'])", "call-form", 2,
+         "import functools\ndef d(f):\n    @functools.wraps(f)\n    def g(): ...\n    return g"),
+        ("torch.compile(f, backend=g)", "call-form", 1, "@torch.compile\ndef f(x): return x"),
+        ("x._evaluate({}, {}, frozenset())", "refused-attribute", 1, "self.evaluate()"),
+        ("np.lib.format.read_array(x, allow_pickle=True)", "library-private", 1,
+         "np.lib.stride_tricks.sliding_window_view(x, 2)"),
+        ("from torch.nn.functional import torch as t", "library-private", 1,
+         "import numpy.typing as npt"),
+        ("class C:\n    lib = nn.functional", "module-value", 2, "class C:\n    act = nn.ReLU"),
+        # Builtins as values.
+        ("object.__setattr__(C, 'a' + 'b', 1)", "builtin-value", 1,
+         "class C:\n    def f(self): object.__setattr__(self, 'a', 1)"),
+        ("type.__setattr__(C, 'a', 1)", "builtin-value", 1, "type(x) is int"),
+        ("B = BaseException", "builtin-value", 1, "try: pass\nexcept Exception: pass"),
+        ("T = type", "builtin-value", 1, "isinstance(x, (type, int))"),
+        ("type.__new__(x, 'X', (), {})", "builtin-value", 1, "class C(object): ..."),
+        ("o = [object]", "builtin-value", 1, "o = object()\ndef f(c: type, o: object): ..."),
+        ("def f():\n    try: pass\n    finally: return 1", "broad-except", 3,
+         "def f():\n    try: return 1\n    finally:\n        for a in b: break"),
+        # Changes of what is fixed.
+        ("Args.__init__ = f", "special-name", 1, "class Mine(Args):\n    x: int = 1"),
+        ("Args.gamma = 1", "fixed-attribute", 1, "def f(args): args.gamma = 1"),
+        ("np.random.normal = f", "fixed-attribute", 1, "np.random.normal()"),
+        ("torch.nn.Linear.forward = f", "fixed-attribute", 1, "self.layer = nn.Linear(1, 1)"),
+        ("def f():\n    F.relu = 1", "fixed-attribute", 2,
+         "def f(F):\n    F.x = 1\n    random = [0]\n    random[0] = 1"),
+        ("from torch import nn as n\nn.x[0] += 1", "fixed-attribute", 2, "x.y[0] += 1"),
+        ("del F.relu", "fixed-attribute", 1, "del x.y"),
+        ("for Args.gamma in x: pass", "fixed-attribute", 1, "for x.y in z: pass"),
+        ("with x as F.relu: pass", "fixed-attribute", 1, "with x as y.z: pass"),
+        ("(a, F.relu) = 1, 2", "fixed-attribute", 1, "a.b, c.d = 1, 2"),
+        ("M = F\nM.relu = 1", "fixed-attribute", 2, "M = torch.nn.Linear(1, 1)\nM.x = 1"),
+        ("L = nn.Linear\nL.forward = 1", "fixed-attribute", 2, "L = nn.Linear"),
+        ("setattr(Args, 'gamma', 1)", "fixed-attribute", 1, "setattr(self, 'gamma', 1)"),
+        ("delattr(nn.Linear, 'forward')", "fixed-attribute", 1, "delattr(self, 'x')"),
+        ("type(x).forward = 1", "fixed-attribute", 1, "type(self).count = 1"),
+        ("x.__class__.y = 1", "fixed-attribute", 1, "self.__class__.count += 1"),
+        ("setattr(getattr(nn, 'Linear'), 'y', 1)", "fixed-attribute", 1,
+         "torch.backends.cudnn.deterministic = True"),
+        # Data in pieces.
+        ("\n".join([TEXT] * 5), "literal-length", 5, "\n".join([TEXT] * 4)),
+        ("\n".join([NUMBERS] * 3), "literal-length", 3, "\n".join([NUMBERS] * 2)),
+        ("\n".join([f"x = 0x{'F' * 800}"] * 20), "literal-length", 20,
+         f'x = 0xFF\n"""{"A" * 9000}"""'),
+    ],
+)  # fmt: skip
+def test_what_opens_a_way_is_refused_and_its_honest_neighbour_is_not(code, rule, line, honest):
+    def check(region: str) -> list[tuple[str, int]]:
+        found = source_rules.check(region, SCAFFOLD, FIRST, LAST, ())
+        return [(each.rule, each.line) for each in found]
+
+    assert (rule, line) in check(code + "\n")
+    assert check(honest + "\n") == []
 
 
 def test_the_classes_of_the_task_are_defined_at_the_top_level(refused):

@@ -1,6 +1,5 @@
 """Kill the harness at any instant, run the same command again: the same numbers as unbroken."""
 
-import contextlib
 import hashlib
 import json
 import os
@@ -25,7 +24,9 @@ from tests.support import (
     PENDULUM,
     TD3,
     accepted,
+    alive,
     conditions,
+    descendants,
     evaluated,
     region,
     small_profile,
@@ -76,28 +77,6 @@ def unbroken(tmp_path_factory):
     path = tmp_path_factory.mktemp("unbroken")
     directory, _ = evaluated(accepted(region(), path), PROFILE, store_at(path / "store"))
     return records(directory)
-
-
-def descendants(pid: int) -> set[int]:
-    """Every process below that one: workers, the evaluator, bwrap and the guests in it."""
-    children: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            parent = int(path.read_text().rpartition(")")[2].split()[1])
-            children.setdefault(parent, []).append(int(path.parent.name))
-    found, waiting = set(), [pid]
-    while waiting:
-        below = children.get(waiting.pop(), [])
-        found.update(below)
-        waiting += below
-    return found
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def wait_for(condition, seconds=60.0):

@@ -6,6 +6,7 @@ the sandbox all the same: it is the boundary.
 
 import pytest
 
+from sandbox.bubblewrap import Bubblewrap
 from tests.support import accepted, region, small_profile, trained, unchecked
 
 UPDATE = "        self.updates += 1\n"
@@ -238,6 +239,90 @@ def test_what_the_protocol_does_not_allow_now_ends_the_run(tmp_path, call, words
     assert verdict.kind == "protocol-violation"
     assert words in verdict.cause
     assert verdict.step in (21, 22)
+
+
+ANSWERS_AHEAD = """
+import threading, time
+from sandbox import wire
+
+def begin(env, parameters):
+    channel, steps = env._channel, env.constants["total_timesteps"]
+    algorithm = build(env)
+    asked(env, parameters)
+    env.export(export_policy(algorithm.actor))
+    frame = wire.HEADER.pack(wire.Kind.WARMUP, wire.VERSION, 0, 0)
+    threading.Thread(target=lambda: [channel._socket.sendall(frame) for _ in range(steps)]).start()
+    for _ in range(steps):
+        channel.receive()
+
+asked, TrainingEnvironment.begin = TrainingEnvironment.begin, begin
+"""
+
+
+def test_answers_ahead_of_their_questions_end_the_run(tmp_path):
+    """A learner that answers in advance could think while nobody's clock runs."""
+    profile = small_profile(
+        total_timesteps=3000, learning_starts=3000, eval_freq=3000, limits=LIMITS
+    )
+    training, _ = trained(unchecked(region(before=ANSWERS_AHEAD)), profile, tmp_path / "bench")
+    assert training.verdict is not None
+    assert training.verdict.kind == "protocol-violation"
+    assert "before it was asked" in training.verdict.cause
+    assert training.steps < 10
+
+
+PROCESS_NAMES = {
+    "not UTF-8": (b"\xff\xfe", "time.sleep(2)\n"),
+    "a field of its own": (b"\rRssAnon: x", "os.fork() or os._exit(0)\ntime.sleep(2)\n"),
+}
+
+
+@pytest.mark.parametrize("name", PROCESS_NAMES)
+@pytest.mark.parametrize("cgroups", [True, False])
+def test_no_process_name_blinds_the_meter_or_passes_for_infrastructure(tmp_path, name, cgroups):
+    raw, then = PROCESS_NAMES[name]
+    code = f"import ctypes, os\nctypes.CDLL(None).prctl(15, {raw!r}, 0, 0, 0)\n{then}1 / 0\n"
+    training, _ = trained(
+        unchecked(region(before=code)),
+        small_profile(limits=LIMITS),
+        tmp_path / "bench",
+        Bubblewrap(cgroups=cgroups),
+    )
+    assert training.verdict is not None
+    assert training.verdict.kind == "crashed"
+    assert "ZeroDivisionError" in training.verdict.cause
+
+
+def test_a_failure_of_the_harness_itself_is_held_against_the_run_and_not_retried(
+    tmp_path, monkeypatch
+):
+    """Fail closed: that the submission brought it about can never be ruled out."""
+
+    def breaks(payload, rows, action_dim):
+        raise KeyError("an oversight of ours")
+
+    monkeypatch.setattr("sandbox.wire.decode_actions", breaks)
+    verdict = ends(tmp_path, accepted(region(), tmp_path)).verdict
+    assert verdict is not None
+    assert (verdict.kind, verdict.step) == ("crashed", 20)
+    assert "the harness could not go on with it: KeyError" in verdict.cause
+
+
+def test_last_words_are_told_as_the_guests_own(tmp_path):
+    """A refusal that the guest writes itself cannot read like one of ours."""
+    words = "memory: 1 MiB of 1 MiB allowed. Nothing is held against the submission. " + "A" * 5000
+    claims = region(
+        (
+            UPDATE,
+            UPDATE + "        from sandbox.guest.parameters import OverBudget\n"
+            f"        raise OverBudget({words!r})\n",
+        )
+    )
+    verdict = ends(tmp_path, unchecked(claims)).verdict
+    assert verdict is not None
+    assert verdict.kind == "rejected"
+    assert verdict.cause.startswith("by its own count it is over its parameter budget: ")
+    assert len(verdict.cause) < 500
 
 
 def test_metrics_cannot_fill_the_disk(tmp_path):

@@ -199,6 +199,21 @@ def test_a_peer_that_never_reads_is_late():
         _send_often(channel, 1000, bytes(100_000))
 
 
+def test_bytes_that_nobody_asked_for_are_seen_without_waiting():
+    channel, theirs = pair()
+    began = time.monotonic()
+    assert not channel.has_unasked_bytes()
+    assert time.monotonic() - began < 0.1
+    theirs.sendall(header(Kind.HELLO, 0) + header(Kind.IMPORTED, 0))
+    assert channel.has_unasked_bytes()
+    assert channel.receive(1.0).kind is Kind.HELLO
+    assert channel.has_unasked_bytes()  # in our own buffer by now
+    assert channel.receive(1.0).kind is Kind.IMPORTED
+    assert not channel.has_unasked_bytes()
+    theirs.close()
+    assert not channel.has_unasked_bytes()  # an end is no bytes: the next receive tells
+
+
 def test_sending_to_a_peer_that_is_gone_is_closed():
     channel, theirs = pair()
     theirs.close()

@@ -1,10 +1,10 @@
-"""Which names a module's code binds: every way of binding, in the module's own scope and no other.
+"""Which names a module's code binds, in every way of binding, and which lead to fixed code.
 
 It runs in the limited child, beside `source_rules`, on the standard library alone.
 """
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 
@@ -14,6 +14,8 @@ class Binding(NamedTuple):
     name: str
     node: ast.AST
     imported: str | None
+    value: ast.expr | None = None
+    """What is assigned, where that is one expression for one name."""
 
 
 def module_bindings(statements: Sequence[ast.stmt]) -> Iterator[Binding]:
@@ -41,8 +43,16 @@ def module_bindings(statements: Sequence[ast.stmt]) -> Iterator[Binding]:
                     path = f"{'.' * node.level}{node.module or ''}.{alias.name}"
                     yield Binding(alias.asname or alias.name, node, path)
             case ast.NamedExpr(target=ast.Name(id=name)):
-                yield Binding(name, node.target, None)
+                yield Binding(name, node.target, None, node.value)
                 children = [node.value]
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                yield Binding(name, node.target, None, value)
+                children = [node.annotation, value]
+            case ast.Assign():
+                names = [each for each in node.targets if isinstance(each, ast.Name)]
+                for each in names:
+                    yield Binding(each.id, each, None, node.value)
+                children = [*(each for each in node.targets if each not in names), node.value]
             case ast.Name(ctx=ast.Store() | ast.Del()) if not inner:
                 yield Binding(node.id, node, None)
             case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)):
@@ -60,3 +70,114 @@ def _evaluated(arguments: ast.arguments) -> list[ast.AST | None]:
     extra = [each for each in (arguments.vararg, arguments.kwarg) if each is not None]
     annotations = [each.annotation for each in (*named, *extra)]
     return [*arguments.defaults, *arguments.kw_defaults, *annotations]
+
+
+def dotted(node: ast.AST, roots: Mapping[int, str]) -> str | None:
+    """The path of `a.b.c` if `a` is one of the `roots` (by id), None for any other expression."""
+    names: list[str] = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    root = roots.get(id(node))
+    return None if root is None else ".".join([root, *reversed(names)])
+
+
+def fixed_roots(tree: ast.Module, fixed: Sequence[ast.stmt]) -> dict[int, str]:
+    """By id, each Name node that stands for something of the fixed part or of a library.
+
+    Its value is the path of the import, or of what another name is bound to (`D = torch.nn`), or
+    the name itself after a dot. A function's own names hide those of the module; a class's do not.
+    """
+    return _Roots(tree, fixed).found
+
+
+Scope = dict[str, str | None]
+
+
+class _Roots:
+    def __init__(self, tree: ast.Module, fixed: Sequence[ast.stmt]) -> None:
+        self.found: dict[int, str] = {}
+        scope = self._scope(tree.body, ())
+        for binding in module_bindings(fixed):
+            scope[binding.name] = binding.imported or f".{binding.name}"
+        self._resolve_aliases(tree.body, (scope,))
+        self.stack: list[tuple[ast.AST, tuple[Scope, ...]]] = [(tree, (scope,))]
+        while self.stack:
+            self._visit(*self.stack.pop())
+
+    def _visit(self, node: ast.AST, scopes: tuple[Scope, ...]) -> None:
+        outside: Sequence[ast.AST | None] = []
+        inside: Sequence[ast.AST | None] = []
+        match node:
+            case ast.Name():
+                path = _look_up(node.id, scopes)
+                if path is not None:
+                    self.found[id(node)] = path
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                outside = [*node.decorator_list, *_evaluated(node.args), node.returns]
+                inside = node.body
+                scope = self._scope(node.body, _parameters(node.args))
+                self._resolve_aliases(node.body, (*scopes, scope))
+            case ast.Lambda():
+                outside, inside = _evaluated(node.args), [node.body]
+                scope = dict.fromkeys(_parameters(node.args))
+            case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                first, *_ = node.generators
+                outside = [first.iter]
+                inside = [each for each in ast.iter_child_nodes(node) if each is not first]
+                inside += [first.target, *first.ifs]
+                targets = [each.target for each in node.generators]
+                scope = dict.fromkeys(
+                    each.id
+                    for target in targets
+                    for each in ast.walk(target)
+                    if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+                )
+            case _:
+                outside = list(ast.iter_child_nodes(node))
+        self.stack += [(each, scopes) for each in outside if each is not None]
+        if inside:
+            self.stack += [(each, (*scopes, scope)) for each in inside if each is not None]
+
+    def _scope(self, body: Sequence[ast.stmt], parameters: Sequence[str]) -> Scope:
+        scope: Scope = dict.fromkeys(parameters)
+        for binding in module_bindings(body):
+            scope[binding.name] = binding.imported or scope.get(binding.name)
+        for name in _outer_names(body):
+            scope.pop(name, None)
+        return scope
+
+    def _resolve_aliases(self, body: Sequence[ast.stmt], scopes: tuple[Scope, ...]) -> None:
+        for binding in module_bindings(body):
+            path = _path(binding.value, scopes) if binding.value is not None else None
+            if path is not None and scopes[-1].get(binding.name, "") is None:
+                scopes[-1][binding.name] = path
+
+
+def _look_up(name: str, scopes: tuple[Scope, ...]) -> str | None:
+    return next((each[name] for each in reversed(scopes) if name in each), None)
+
+
+def _path(node: ast.expr, scopes: tuple[Scope, ...]) -> str | None:
+    root: ast.expr = node
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    path = _look_up(root.id, scopes) if isinstance(root, ast.Name) else None
+    return None if path is None else dotted(node, {id(root): path})
+
+
+def _parameters(arguments: ast.arguments) -> list[str]:
+    named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    extra = [each for each in (arguments.vararg, arguments.kwarg) if each is not None]
+    return [each.arg for each in (*named, *extra)]
+
+
+def _outer_names(body: Sequence[ast.stmt]) -> Iterator[str]:
+    """Names that a function declares `global` or `nonlocal`: they are not its own."""
+    stack: list[ast.AST] = list(body)
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.Global | ast.Nonlocal):
+            yield from node.names
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            stack += ast.iter_child_nodes(node)

@@ -158,8 +158,8 @@ RULES: dict[str, Rule] = {
         "Split the expression or the chain of `elif` into several.",
     ),
     "literal-length": Rule(
-        "Long literals carry data, such as trained weights.",
-        "Compute the values, or shorten the literal; docstrings and comments may be long.",
+        "Long literals, and many short ones, carry data, such as trained weights.",
+        "Compute the values, or shorten the literals; docstrings and comments may be long.",
     ),
     "missing-class": Rule(
         "The scaffold looks these classes up by name.",
@@ -191,13 +191,35 @@ RULES: dict[str, Rule] = {
         "Do without it; if it is a name of your own, choose another.",
     ),
     "special-name": Rule(
-        "Names with two underscores at both ends belong to Python; a region may use a list of "
-        "them (`__init__`, `__call__`, `__len__`, ...).",
-        "Do without it.",
+        "Names with two underscores at both ends belong to Python; a region may define a list of "
+        "them (`__init__`, `__call__`, `__len__`, ...), and read a shorter one.",
+        "Do without it; in a method, `super().__setattr__(...)` reaches what the class defines.",
     ),
     "computed-attribute": Rule(
         "Attribute names are written out, so that a reader can see them.",
         'Give a literal name, `getattr(args, "gamma", 0.99)`, or use a dict or nn.ModuleDict.',
+    ),
+    "library-private": Rule(
+        "What a library keeps for itself, its files and its tools lead past the other rules.",
+        "Use the library's public, numerical part.",
+    ),
+    "module-value": Rule(
+        "A module is used by attributes that are written out, so that a reader can see them.",
+        "Write `torch.relu` where it is needed, or bind that: `relu = torch.relu`.",
+    ),
+    "fixed-attribute": Rule(
+        "What the fixed part and the libraries define keeps its meaning, attributes included.",
+        "Set it on an object of your own, or write a subclass or a function.",
+    ),
+    "builtin-value": Rule(
+        "Passed around, this builtin makes classes, sets attributes or catches signals unseen.",
+        "Write `type(x)` with one argument, `isinstance(x, type)`, a base `object`, `Exception`; "
+        "if it is a name of your own, choose another.",
+    ),
+    "call-form": Rule(
+        "In other forms this function reads or sets attributes, or runs text, by computed names.",
+        "Write `@dataclass` directly above its class, `@functools.wraps(function)`, `super()` and "
+        "`torch.compile(function)` with literal options.",
     ),
     "metaclass": Rule(
         "Classes are written as class statements, without metaclasses.",

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from harness.records import Plan, Progress
 from harness.task import Environment
-from harness.training.environments import Diverged, SteppedEnvironment
+from harness.training.environments import SteppedEnvironment
 from harness.training.guest_session import GuestSession
-from harness.training.verdict import GuestFault
+from harness.training.verdict import EvaluationFailed, GuestFault
 from harness.training.workbench import Workbench
 from sandbox import wire
 from sandbox.wire import MEBIBYTE, Frame, Kind, Malformed, Transition
@@ -28,10 +28,6 @@ T = TypeVar("T")
 PROGRESS_SECONDS = 0.5
 _SPEED_WINDOW = 10  # entries of progress over which a speed is measured
 _WARM_UP_STREAM = 1  # of the run's seed: the environment itself uses stream 0
-
-
-class EvaluationFailed(Exception):
-    """The evaluator has found an export of this run that cannot be scored: no need to go on."""
 
 
 class EnvironmentHost:
@@ -133,12 +129,7 @@ class EnvironmentHost:
                 wire.decode_actions, frame.payload, 1, self._environment.action_dim
             )
         action = self._stepped.clip(action)
-        try:
-            next_obs, reward, terminated, truncated = self._stepped.step(action)
-        except Diverged:
-            raise GuestFault(
-                "crashed", "its actions drove the simulation to numbers that are not finite"
-            ) from None
+        next_obs, reward, terminated, truncated = self._stepped.step(action)
         self.step += 1
         obs = next_obs
         if terminated or truncated:

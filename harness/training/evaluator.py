@@ -32,10 +32,16 @@ from harness.processes import die_with_parent
 from harness.records import Evaluation, Manifest, Plan, PlannedRun, Scored
 from harness.task import Environment
 from harness.training.environment_host import guest_config
-from harness.training.environments import Diverged, SteppedEnvironment
+from harness.training.environments import SteppedEnvironment
 from harness.training.guest_session import GuestSession
 from harness.training.run import EXIT_INFRASTRUCTURE, guest_limits
-from harness.training.verdict import GuestFault, InfrastructureError, Vanished, settle
+from harness.training.verdict import (
+    GuestFault,
+    InfrastructureError,
+    Vanished,
+    answerable,
+    settle,
+)
 from harness.training.workbench import Damaged, Workbench
 from sandbox import wire
 from sandbox.base import Sandbox, SandboxError, load_backend
@@ -235,25 +241,20 @@ class Evaluator:
             2 * limits.start_seconds,
         ) as session:
             try:
-                session.configure(config)
-                session.give(Kind.ARTEFACT, artefact)
-                session.await_({Kind.IMPORTED}, limits.start_seconds)
-                phase = f"loading the export of step {step}"
-                session.await_({Kind.READY}, limits.start_seconds)
-                session.restart_clock(
-                    answers * limits.acting_milliseconds / 1000, "thinking time of the evaluation"
-                )
-                phase = f"acting with the export of step {step}"
-                acting = Acting(
-                    session, self._pool.take(environment, slots), environment.action_dim
-                )
-                try:
+                with answerable():
+                    session.configure(config)
+                    session.give(Kind.ARTEFACT, artefact)
+                    session.await_({Kind.IMPORTED}, limits.start_seconds)
+                    phase = f"loading the export of step {step}"
+                    session.await_({Kind.READY}, limits.start_seconds)
+                    session.restart_clock(
+                        answers * limits.acting_milliseconds / 1000,
+                        "thinking time of the evaluation",
+                    )
+                    phase = f"acting with the export of step {step}"
+                    pool = self._pool.take(environment, slots)
+                    acting = Acting(session, pool, environment.action_dim)
                     episodes = acting.play([seed(purpose, index) for index in range(count)])
-                except Diverged:
-                    raise GuestFault(
-                        "crashed",
-                        "its actions drove the simulation to numbers that are not finite",
-                    ) from None
             except (GuestFault, Vanished) as fault:
                 verdict = settle(
                     fault,

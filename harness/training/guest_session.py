@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import socket
 import tempfile
 import time
@@ -51,6 +52,7 @@ class GuestSession:
         thinking_limit_seconds: float,
     ) -> None:
         self.thinking_seconds = 0.0
+        self._configured = False
         self._frame_seconds = frame_seconds
         self._thinking_limit = thinking_limit_seconds
         self._thinking_name = "thinking time of the run"
@@ -94,6 +96,7 @@ class GuestSession:
 
     def configure(self, config: Mapping[str, Any]) -> None:
         """Hand over the source and all that a guest may know. From here on faults are its own."""
+        self._configured = True
         self._send(Kind.CONFIG, json.dumps(config).encode())
 
     def give(self, kind: Kind, payload: bytes) -> None:
@@ -125,23 +128,37 @@ class GuestSession:
         return self.end()
 
     def end(self) -> Exit:
-        """Kill the guest and remove its socket. Calling it again is harmless."""
+        """Kill the guest and remove its socket. Calling it again is harmless.
+
+        Raises SandboxError where the backend fails and the guest had not been configured yet. After
+        that a submission may have made it fail, so it is told like any other end: by a signal.
+        """
         if hasattr(self, "_channel"):
             self._channel.close()
-        ended = self._guest.kill()
-        shutil.rmtree(self._directory, ignore_errors=True)
-        return ended
+        try:
+            return self._guest.kill()
+        except SandboxError:
+            if not self._configured:
+                raise
+            return Exit(None, signal.SIGKILL, None, 0.0, 0)
+        finally:
+            shutil.rmtree(self._directory, ignore_errors=True)
 
     def _send(self, kind: Kind, payload: bytes) -> None:
+        # Lock step: whoever answers ahead of a question could think while the host's clock rests.
+        if self._channel.has_unasked_bytes():
+            raise GuestFault("protocol-violation", "it sent a frame before it was asked for one")
+        began = time.monotonic()
         try:
             self._channel.send(kind, payload, seconds=self._frame_seconds)
         except wire.Late as error:
-            raise too_late(
-                "deadline of a frame", self._frame_seconds, self._frame_seconds
-            ) from error
+            waited = time.monotonic() - began
+            raise too_late("deadline of a frame", self._frame_seconds, waited) from error
         except wire.Closed:
             # It may have said why before it went: then that is raised instead.
             self._receive(self._frame_seconds, set())
+        finally:
+            self.thinking_seconds += time.monotonic() - began
 
     def _receive(self, seconds: float, expected: set[Kind]) -> Frame:
         left = self._thinking_limit - self.thinking_seconds
@@ -167,9 +184,10 @@ class GuestSession:
             self.thinking_seconds += time.monotonic() - began
         if frame.kind is Kind.FAILURE:
             try:
-                raise failure(*wire.decode_failure(frame.payload))
+                kind, text = wire.decode_failure(frame.payload)
             except wire.Malformed as error:
                 raise GuestFault("protocol-violation", f"it {error}") from error
+            raise failure(kind, text)
         if not expected:
             raise Vanished("it closed its connection")
         if frame.kind not in expected:

@@ -16,13 +16,16 @@ from harness.layout import attempt_directory, read_manifest, read_plan, read_sou
 from harness.machine import provenance
 from harness.processes import die_with_parent
 from harness.records import Manifest, Plan, PlannedRun, Training, Verdict
-from harness.training.environment_host import (
-    EnvironmentHost,
-    EvaluationFailed,
-    replay_buffer_bytes,
-)
+from harness.training.environment_host import EnvironmentHost, replay_buffer_bytes
 from harness.training.guest_session import GuestSession
-from harness.training.verdict import GuestFault, InfrastructureError, Vanished, settle
+from harness.training.verdict import (
+    EvaluationFailed,
+    GuestFault,
+    InfrastructureError,
+    Vanished,
+    answerable,
+    settle,
+)
 from harness.training.workbench import Workbench
 from sandbox import wire
 from sandbox.base import Exit, Limits, Sandbox, SandboxError, load_backend
@@ -99,7 +102,8 @@ def train(
             session, environment, plan, run.seed, source.decode(), manifest.device, bench
         )
         try:
-            artefact = host.serve()
+            with answerable():
+                artefact = host.serve()
         except (GuestFault, Vanished) as fault:
             used = session.end_after(fault)
             step = host.step if host.phase == "training" else None

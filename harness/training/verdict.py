@@ -7,13 +7,18 @@ Invariants:
   submission has reached a guest, or for faults of the host's own.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from harness.records import Verdict, VerdictKind
+from harness.training.environments import Diverged
 from sandbox.base import Exit, LimitName
 from sandbox.wire import MEBIBYTE, FailureKind, printable
 
 LOG_TAIL_BYTES = 4_000
+MAX_WORDS = 400
+"""Characters of a guest's own words in a cause; all of them stand in the detail."""
 
 ADVICE: dict[VerdictKind, str] = {
     "scored": "",
@@ -64,6 +69,10 @@ class GuestFault(Exception):
         self.detail = detail
 
 
+class EvaluationFailed(Exception):
+    """The evaluator has found an export of this run that cannot be scored: no need to go on."""
+
+
 class Vanished(Exception):
     """The guest closed its socket without a word: its exit tells why."""
 
@@ -91,14 +100,41 @@ def policy_too_big(length: int, cap: int) -> GuestFault:
 
 
 def failure(kind: FailureKind, text: str) -> GuestFault:
-    """A guest's own last words."""
-    one_line = text.replace("\n", " ")
+    """A guest's own last words: told as its words, cut, and never as ours."""
+    said = text.replace("\n", " ").strip()[:MAX_WORDS] or "nothing"
     if kind is FailureKind.OVER_BUDGET:
-        return GuestFault("rejected", one_line, limit="parameter budget")
+        return GuestFault(
+            "rejected",
+            f"by its own count it is over its parameter budget: {said}",
+            limit="parameter budget",
+        )
     if kind is FailureKind.WRONG_SHAPE:
-        return GuestFault("protocol-violation", one_line)
-    last = text.strip().splitlines()[-1] if text.strip() else "no message"
-    return GuestFault("crashed", f"it raised {last[:300]}", detail=text)
+        return GuestFault("protocol-violation", f"by its own account, {said}")
+    last = text.strip().splitlines()[-1][:MAX_WORDS] if text.strip() else "nothing that it names"
+    return GuestFault("crashed", f"it raised {last}", detail=text)
+
+
+@contextmanager
+def answerable() -> Iterator[None]:
+    """Inside, a submission has arrived: any failure may be its doing, and is held against it.
+
+    But for OSError: the host's own disk, of which a guest can fill a bounded part. An operator who
+    sees a fault of the harness in a verdict appends an attempt.
+    """
+    try:
+        yield
+    except (GuestFault, Vanished, EvaluationFailed, OSError):
+        raise
+    except Diverged:
+        raise GuestFault(
+            "crashed", "its actions drove the simulation to numbers that are not finite"
+        ) from None
+    except Exception as error:
+        raise GuestFault(
+            "crashed",
+            f"the harness could not go on with it: {type(error).__name__}: "
+            f"{str(error)[:MAX_WORDS]}",
+        ) from error
 
 
 def settle(
