@@ -73,7 +73,7 @@ setup:
 
 test:
 	@$(set_up)
-	exec $(python) -m pytest -n $(if $(call given,JOBS),$(call quoted,JOBS),auto) --dist loadfile -- $(if $(call given,TESTS),$(call quoted,TESTS),tests)
+	exec $(python) -m pytest -n $(if $(call given,JOBS),$(call quoted,JOBS),auto) --dist loadgroup -- $(if $(call given,TESTS),$(call quoted,TESTS),tests)
 
 lint:
 	@$(set_up)

@@ -36,9 +36,13 @@ MIB = 1 << 20
 ROOMY = Limits(1024 * MIB, 64, 64 * MIB, 64 * MIB)
 MODES = ("cgroups", "polling", "normal user")
 
-pytestmark = pytest.mark.skipif(
-    bool(Bubblewrap().problems()), reason=f"no sandbox here: {Bubblewrap().problems()}"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        bool(Bubblewrap().problems()), reason=f"no sandbox here: {Bubblewrap().problems()}"
+    ),
+    # They measure the whole machine: never two of them at once.
+    pytest.mark.xdist_group("bubblewrap"),
+]
 
 
 def run_here(task: Mapping[str, Any]) -> dict[str, Any]:

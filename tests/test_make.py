@@ -123,7 +123,14 @@ def test_no_setting_of_eval_runs_what_its_value_says(door: Door, value: str) -> 
     assert "touchstone: no task" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["PROFILE", "NAME", "STORE"])
+def test_a_profile_with_a_dash_is_no_option(door: Door) -> None:
+    done = door.make("eval", f"TASK={TASK}", "SUB=--help", "PROFILE=--help")
+
+    assert "touchstone: no profile '--help'" in done.stderr
+    assert "Error 2" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("name", ["NAME", "STORE"])
 def test_a_value_with_a_dash_is_no_option(door: Door, name: str) -> None:
     done = door.make("eval", f"TASK={TASK}", "SUB=--help", f"{name}=--help")
 

@@ -14,7 +14,7 @@ ACT = "    def get_action(self, obs):\n        return self(obs)\n"
 SELECT = "    def select_action(self, obs):\n"
 CONSTRUCT = "        self.args = args\n"
 HANG = "while True: pass\n"
-LIMITS = {"frame_seconds": 3.0, "start_seconds": 8.0, "memory_mib": 700, "output_mib": 2}
+LIMITS = {"frame_seconds": 3.0, "start_seconds": 5.0, "memory_mib": 700, "output_mib": 2}
 
 
 def ends(tmp_path, submission, **limits):
@@ -69,12 +69,12 @@ def test_a_crash_is_told_with_its_line(tmp_path, where, submission, phase, step)
 @pytest.mark.parametrize(
     ("submission", "phase", "step", "allowed"),
     [
-        (region(before=HANG), "importing the source", None, 8.0),
+        (region(before=HANG), "importing the source", None, 5.0),
         (
             region((CONSTRUCT, CONSTRUCT + "        " + HANG)),
             "constructing the algorithm",
             None,
-            8.0,
+            5.0,
         ),
         (region((UPDATE, UPDATE + "        " + HANG)), "training", 21, 3.0),
         (region((SELECT, SELECT + "        " + HANG)), "training", 20, 3.0),
