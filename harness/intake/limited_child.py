@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.intake import source_rules
 from harness.intake.refusals import RULES
+from harness.intake.rule_tables import Found
 
 WALL_SECONDS = 10.0
 MAX_ANSWER_BYTES = 512 * 1024
@@ -30,7 +30,7 @@ main()
 class Answer(NamedTuple):
     """What the rules found, and how many findings were left out."""
 
-    found: tuple[source_rules.Found, ...]
+    found: tuple[Found, ...]
     more: int
 
 
@@ -68,7 +68,7 @@ def check(region: str, scaffold: str, first: int, last: int, classes: Sequence[s
     parsed = _parse(answer) if answer is not None and child.returncode == 0 else None
     if parsed is None:
         message = "the limits on memory and time were reached while reading the region"
-        return Answer((source_rules.Found("too-heavy", 0, 0, message),), 0)
+        return Answer((Found("too-heavy", 0, 0, message),), 0)
     return parsed
 
 
@@ -97,7 +97,7 @@ def _parse(answer: bytes) -> Answer | None:
     """
     try:
         raw = json.loads(answer)
-        found = tuple(source_rules.Found(*each) for each in raw["found"])
+        found = tuple(Found(*each) for each in raw["found"])
         more = raw["more"]
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
