@@ -19,6 +19,8 @@ WORKER_BYTES = 200 << 20
 EVALUATOR_BYTES = 900 << 20
 """An evaluator with its pool, and one actor: 0.4 GiB measured."""
 TRACE_BYTES_PER_NUMBER = 4
+RUN_OVERHEAD_SECONDS = 15.0
+"""Around a training: its start, and the scoring of its last exports. Measured in `smoke`."""
 DISK_RESERVE_BYTES = 1 << 30
 
 PROBE_REFERENCE_SECONDS = 0.111
@@ -84,7 +86,8 @@ def estimate(plan: Plan, runs: int, workers: int | None, store: Path) -> Estimat
         )
     rate = plan.profile.steps_per_second / (_probe() / PROBE_REFERENCE_SECONDS)
     rounds = -(-runs // workers)
-    return Estimate(workers, rounds * plan.profile.total_timesteps / rate, needed, disk)
+    seconds = rounds * (plan.profile.total_timesteps / rate + RUN_OVERHEAD_SECONDS)
+    return Estimate(workers, seconds, needed, disk)
 
 
 def _disk_bytes_per_run(plan: Plan) -> int:
