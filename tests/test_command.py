@@ -16,8 +16,20 @@ import pytest
 from harness import machine
 from harness.estimate import TooSmall, estimate
 from harness.manifest import make_plan
-from harness.task import REPOSITORY, Task
-from tests.support import TASK, TD3, alive, conditions, descendants, region, small_profile
+from harness.results.publish import write_reports
+from harness.results.store import Store
+from harness.task import REPOSITORY, HeldOut, Task
+from tests.support import (
+    TASK,
+    TD3,
+    accepted,
+    alive,
+    conditions,
+    descendants,
+    evaluated,
+    region,
+    small_profile,
+)
 
 TOUCHSTONE = [sys.executable, "-P", "-m", "harness"]
 ESCAPE = "\x1b"
@@ -186,24 +198,25 @@ def test_a_machine_that_cannot_confine_guests_exits_5_and_says_what_to_do(tmp_pa
     assert "apt-get install -y bubblewrap" in done.stderr
 
 
-def test_a_held_out_file_of_ones_own_is_used_and_its_names_stay_in_the_host(tmp_path):
-    """HELDOUT=file: a run of its environment, marked held-out, absent from a submitter's report."""
-    own = tmp_path / "secret.toml"
-    own.write_text(
-        '[profiles]\nsmoke = ["Swimmer-v4"]\n\n[environments.Swimmer-v4]\nobservation_dim = 8\n'
-        "action_dim = 2\nmax_action = 1.0\ntime_limit = 1000\nreference_parameters = 412680\n"
-        "reference_policy_parameters = 69124\n"
+def test_held_out_runs_are_made_and_a_submitters_report_has_nothing_of_them(tmp_path):
+    """A list of one's own: its environment is run, and known to the operator alone."""
+    task = Task.load(TASK)
+    own = HeldOut(
+        profiles={"smoke": ("Reacher-v4",)},
+        environments={"Reacher-v4": task.environments["Reacher-v4"]},
     )
-    done = touchstone(tmp_path, "eval", TASK, TD3, "--profile", "smoke", "--heldout", own)
-    assert done.returncode == 0, done.stderr
-    assert "Swimmer-v4-s42: scored" in done.stdout
-    (directory,) = (tmp_path / "store" / TASK / "smoke").iterdir()
-    assert '"heldout": "own"' in (directory / "manifest.json").read_text()
-    written = touchstone(tmp_path, "report", directory, "--for-submitter")
-    assert written.returncode == 0
-    for path in directory.glob("submitter-report.*"):
-        assert "Swimmer" not in path.read_text()
-        assert "HalfCheetah" in path.read_text()
+    store = Store(tmp_path / "store")
+    profile = small_profile(total_timesteps=30, learning_starts=30)
+    directory, said = evaluated(accepted(region(), tmp_path), profile, store, heldout=own)
+    assert any(line.startswith("Reacher-v4-s42: scored") for line in said)
+    stored = store.load(directory, pytest.fail)
+    assert stored.manifest.heldout == "own"
+    assert [record.heldout for record in stored.records] == [False, True]
+    assert "Reacher" in write_reports(stored).markdown.read_text()
+    for path in write_reports(stored, for_submitter=True)[1:]:
+        text = path.read_text()
+        assert "Reacher" not in text
+        assert "InvertedPendulum" in text
 
 
 def test_a_long_temporary_directory_spaces_and_unicode_do_no_harm(tmp_path):
@@ -268,8 +281,6 @@ def test_the_leaderboard_of_a_profile_with_a_table_is_read_back_by_pandas(tmp_pa
     """A real evaluation of a small profile, published as the command does it."""
     from harness.evaluate_command import Request, _publish  # the command's own last step
     from harness.evaluation import begin
-    from harness.results.store import Store
-    from tests.support import accepted, evaluated
 
     profile = small_profile(table=True, seeds=(1, 2), total_timesteps=30, learning_starts=30)
     store = Store(tmp_path / "store")

@@ -95,6 +95,7 @@ MOMENTS = {
 }
 
 
+@pytest.mark.xdist_group("unbroken")
 def test_killed_at_any_moment_and_resumed_gives_the_numbers_of_an_unbroken_run(tmp_path, unbroken):
     """SIGKILL at five moments of one evaluation, one after the other, then to the end."""
     store = store_at(tmp_path / "store")
@@ -125,6 +126,7 @@ def test_killed_at_any_moment_and_resumed_gives_the_numbers_of_an_unbroken_run(t
     assert all(each.attempt == 1 for each in again.values())
 
 
+@pytest.mark.xdist_group("unbroken")
 def test_a_trained_run_is_scored_and_not_trained_again(tmp_path, unbroken):
     store = store_at(tmp_path / "store")
     directory, _ = evaluated(accepted(region(), tmp_path), PROFILE, store)
@@ -260,6 +262,7 @@ def test_a_failed_run_is_run_again_only_when_asked_and_the_attempts_are_counted(
     assert first.verdict.kind == second.verdict.kind == "crashed"
 
 
+@pytest.mark.xdist_group("unbroken")
 def test_training_is_the_same_beside_a_second_run_and_without_evaluations(tmp_path, unbroken):
     """Evaluation never touches a learner's generators; neighbours change nothing."""
     alone = small_profile(
