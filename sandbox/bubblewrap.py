@@ -266,6 +266,7 @@ class _BubblewrapGuest(Guest):
         self._breach: Breach | None = None
         self._exit: Exit | None = None
         self._failure: BaseException | None = None
+        self._looking = threading.Lock()
         self._watcher = threading.Thread(target=self._watch, name="guest watcher", daemon=True)
         self._watcher.start()
 
@@ -280,6 +281,9 @@ class _BubblewrapGuest(Guest):
 
     def kill(self) -> Exit:
         if self._watcher.is_alive():
+            # On a machine that a guest keeps busy the watcher's last look may be long ago.
+            with contextlib.suppress(OSError, ValueError):
+                self._look()
             self._end()
             self._watcher.join(_END_SECONDS)
             if self._watcher.is_alive():
@@ -363,9 +367,10 @@ class _BubblewrapGuest(Guest):
                     )
             now = time.monotonic()
             if now >= next_look:
-                self._break(self._meter.breach())
-                # A look may be slow on a busy machine: never more than a fifth of a core.
-                cost = time.monotonic() - now
+                spent = time.thread_time()
+                self._look()
+                # However many processes there are to look at: never more than a fifth of a core.
+                cost = time.thread_time() - spent
                 next_look = now + max(_WATCH_SECONDS, 5 * cost)
         if total > self._limits.log_bytes:
             note = f"\n[output beyond {self._limits.log_bytes} bytes is not kept]\n"
@@ -387,6 +392,11 @@ class _BubblewrapGuest(Guest):
             if chunk == b"" or (ended and chunk is None):
                 return
             yield chunk or b""
+
+    def _look(self) -> None:
+        """Ask the meter, one thread at a time."""
+        with self._looking:
+            self._break(self._meter.breach())
 
     def _break(self, breach: Breach | None) -> None:
         """Record the first limit that is broken, and end the guest for it."""

@@ -116,9 +116,17 @@ def test_too_much_memory_is_measured(tmp_path):
     assert verdict.measured > 600
 
 
-def test_a_fork_bomb_meets_the_limit_of_processes(tmp_path):
+@pytest.mark.parametrize("cgroups", [True, False])
+def test_a_fork_bomb_meets_the_limit_of_processes(tmp_path, cgroups):
+    """Also where the limit is polled, on a machine that the bomb keeps busy."""
     bomb = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass\n"
-    verdict = ends(tmp_path, unchecked(region(before=bomb))).verdict
+    training, _ = trained(
+        unchecked(region(before=bomb)),
+        small_profile(limits=LIMITS),
+        tmp_path / "bench",
+        Bubblewrap(cgroups=cgroups),
+    )
+    verdict = training.verdict
     assert verdict is not None
     assert verdict.kind == "too-many-processes"
     assert verdict.allowed == 128
