@@ -145,19 +145,15 @@ class Evaluator:
 
     def work(self) -> bool:
         """Score one artefact, if there is one; whether there was."""
-        try:
-            for run, bench in self._benches():
-                step = next_export(bench)
-                if step is not None:
-                    self._score_curve_point(run, bench, step)
-                    return True
-            for run, bench in self._benches():
-                step = self._final_step(bench)
-                if step is not None:
-                    self._score_final(run, bench, step)
-                    return True
-        except FileNotFoundError:
-            pass  # A run that is being started again has cleared its workbench meanwhile.
+        for run, bench in self._benches():
+            step = next_export(bench)
+            if step is not None and self._score_curve_point(run, bench, step):
+                return True
+        for run, bench in self._benches():
+            step = self._final_step(bench)
+            if step is not None:
+                self._score_final(run, bench, step)
+                return True
         return False
 
     def _benches(self) -> Iterator[tuple[PlannedRun, Workbench]]:
@@ -181,13 +177,17 @@ class Evaluator:
             return None
         return training.steps
 
-    def _score_curve_point(self, run: PlannedRun, bench: Workbench, step: int) -> None:
+    def _score_curve_point(self, run: PlannedRun, bench: Workbench, step: int) -> bool:
+        """False where the run is being started again, and the artefact is gone or another's."""
+        artefact = _current_export(bench, step)
+        if artefact is None:
+            return False
         episodes = self._plan.profile.eval_episodes
-        artefact = bench.read_export(step)
         scored, _ = self._score(run, bench, step, artefact, "curve", episodes)
-        # The run may have been started again meanwhile: this point would not be its own.
-        if bench.read_export(step) == artefact:
-            bench.write_curve_point(step, scored)
+        if _current_export(bench, step) != artefact:
+            return False
+        bench.write_curve_point(step, scored)
+        return True
 
     def _score_final(self, run: PlannedRun, bench: Workbench, step: int) -> None:
         count = self._plan.profile.final_episodes
@@ -280,6 +280,14 @@ def next_export(bench: Workbench) -> int | None:
         return None
     done = bench.evaluated_steps()
     return next((step for step in bench.exported_steps() if step not in done), None)
+
+
+def _current_export(bench: Workbench, step: int) -> bytes | None:
+    """None where a worker that starts the run again has just cleared its workbench."""
+    try:
+        return bench.read_export(step)
+    except FileNotFoundError:
+        return None
 
 
 def _write_trace(path: Path, episodes: Episodes) -> str:

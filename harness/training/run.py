@@ -111,10 +111,10 @@ def train(
             training = ended(verdict, None, used)
         except EvaluationFailed:
             used = session.end()
-            verdict = next(
-                each.verdict for each in bench.read_curve().values() if each.verdict is not None
-            )
-            training = ended(verdict, None, used)
+            failed = [each.verdict for each in bench.read_curve().values() if each.verdict]
+            if not failed:
+                raise InfrastructureError("the evaluation that failed is damaged") from None
+            training = ended(failed[0], None, used)
         else:
             # The bytes are in: from here on how the learner exits no longer counts.
             training = ended(None, artefact, None)
