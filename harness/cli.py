@@ -54,6 +54,9 @@ Held = Annotated[
     str,
     typer.Option("--heldout", help="A file of your own, or 0 for visible environments alone."),
 ]
+Stock = Annotated[
+    bool, typer.Option("--stock", help="Numeric backends as torch and glibc come: slower.")
+]
 DEFAULT_STORE = REPOSITORY / "runs"
 DEFAULT_BOARD = REPOSITORY / "leaderboard"
 
@@ -72,6 +75,7 @@ def evaluate(
     rerun: Annotated[
         bool, typer.Option("--rerun", help="Append an attempt to each run without a score.")
     ] = False,
+    stock: Stock = False,
     store_root: StoreRoot = DEFAULT_STORE,
     board_root: BoardRoot = None,
 ) -> None:
@@ -93,6 +97,7 @@ def evaluate(
         workers=workers or None,
         yes=yes,
         rerun=rerun,
+        stock=stock,
         store_root=store_root,
         board_root=_board_root(store_root, board_root),
     )
@@ -107,6 +112,31 @@ def validate(task_name: TaskName, submission: Submission) -> None:
     for note in accepted.notes:
         print(f"note: {note}")
     print(f"accepted as a {accepted.form}; source {accepted.sha256}")
+
+
+@app.command("run")
+def run_here(
+    submission: Submission,
+    settings: Annotated[
+        list[str],
+        typer.Argument(help="ENV=Hopper-v4 SEED=42 STEPS=20000 STOCK=1; ENV is needed."),
+    ],
+    debugger: Annotated[
+        bool, typer.Option("--pdb", help="Open pdb where an exception was raised.")
+    ] = False,
+) -> None:
+    """Train one run in this process, OUTSIDE the sandbox: to look inside your own submission.
+
+    It runs with your rights, so give it nothing that you have not read. Source rules are not
+    applied (print, breakpoint and the like work), and nothing is stored or ranked.
+    """
+    from harness import run_command
+
+    try:
+        request = run_command.parse(settings)
+    except (run_command.BadSetting, TaskError) as error:
+        _stop(ExitStatus.USAGE, str(error))
+    raise SystemExit(run_command.run(request, submission, debugger))
 
 
 @app.command()

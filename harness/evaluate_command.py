@@ -19,6 +19,7 @@ from harness.keys import KeyMissing
 from harness.layout import LOGS
 from harness.live import duration, watch
 from harness.manifest import Conditions, ManifestDiffers, make_plan, profile_hash
+from harness.numerics import choose
 from harness.results.leaderboard import Current, to_table
 from harness.results.publish import write_leaderboard, write_reports
 from harness.results.store import OtherSchema, Say, Store
@@ -43,6 +44,7 @@ class Request(NamedTuple):
     workers: int | None
     yes: bool
     rerun: bool
+    stock: bool
     store_root: Path
     board_root: Path
 
@@ -92,6 +94,7 @@ def _run(request: Request, accepted: Accepted, console: Console) -> ExitStatus:
         request.heldout_kind,
         sandbox,
         DEVICE,
+        choose(request.stock),
     )
     store = Store(request.store_root.absolute())
     say = _printer(console)

@@ -14,9 +14,6 @@ from harness.task import REPOSITORY
 PACKAGES = ("torch", "numpy", "gymnasium", "mujoco")
 """Those that change numbers; a manifest holds their versions."""
 
-NUMERICS: Mapping[str, str] = {"threads": "1", "blas": "torch default", "memory": "default"}
-"""Choices that change numbers, made once for an evaluation and obeyed by its resume."""
-
 
 def harness_version() -> str:
     """The installed version; empty for a checkout that was never installed."""
@@ -82,7 +79,7 @@ def _left_in_cgroups() -> Iterator[int]:
             yield int(Path(limit).read_text()) - int(Path(used).read_text())
 
 
-def provenance(sandbox: Mapping[str, str], device: str) -> Provenance:
+def provenance(sandbox: Mapping[str, str], device: str, numerics: Mapping[str, str]) -> Provenance:
     """Everything that a record says about what produced it."""
     return Provenance(
         harness_version=harness_version(),
@@ -95,7 +92,7 @@ def provenance(sandbox: Mapping[str, str], device: str) -> Provenance:
         kernel=platform.release(),
         device=device,
         sandbox=dict(sandbox),
-        numerics=dict(NUMERICS),
+        numerics=dict(numerics),
     )
 
 

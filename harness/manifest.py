@@ -3,20 +3,23 @@
 import hashlib
 import json
 import platform
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
 from harness import machine
 from harness.intake.submission import Accepted
+from harness.numerics import STOCK
 from harness.records import Manifest, Plan, PlannedRun
 from harness.task import HeldOut, Planned, Profile, Task, content_hash, plan
 from sandbox.base import Sandbox
 
-_NOT_COMPARED = frozenset({"created", "form", "scales", "ranked", "ranked_reason"})
-"""Fields of a manifest that may differ between a start and its resume: dates and wording. (The
-numbers of scales are in the hashes of the profile and of the held-out list.)"""
+_NOT_COMPARED = frozenset({"created", "form", "scales", "ranked", "ranked_reason", "numerics"})
+"""Fields of a manifest that may differ between a start and its resume: dates, wording, and numeric
+backends, which a resume takes from the manifest whatever it would choose itself. (The numbers of
+scales are in the hashes of the profile and of the held-out list.)"""
 
-_OF_THE_MACHINE = frozenset({"python", "packages", "numerics"})
+_OF_THE_MACHINE = frozenset({"python", "packages"})
 """Fields that matter as long as something is still to be run."""
 
 
@@ -33,6 +36,7 @@ class Conditions(NamedTuple):
     heldout_kind: Literal["none", "example", "own"]
     sandbox: Sandbox
     device: str
+    numerics: Mapping[str, str]
 
 
 def make_plan(conditions: Conditions) -> Plan:
@@ -58,8 +62,10 @@ def make_manifest(
         content_hash(conditions.heldout) if conditions.heldout and heldout != "none" else None
     )
     # Without the held-out list's hash: a submitter sees the id, and could confirm a guess with it.
-    identity = json.dumps([task.name, task.version, profile.name, name, accepted.sha256, heldout])
-    digest = hashlib.sha256(identity.encode()).hexdigest()
+    identity = [task.name, task.version, profile.name, name, accepted.sha256, heldout]
+    if conditions.numerics == STOCK:
+        identity.append("stock")  # an evaluation of its own, beside the one that it is held against
+    digest = hashlib.sha256(json.dumps(identity).encode()).hexdigest()
     unranked = _why_unranked(conditions, environments)
     return Manifest(
         evaluation=f"{_safe(name)}-{digest[:12]}",
@@ -81,7 +87,7 @@ def make_manifest(
         device=conditions.device,
         python=platform.python_version(),
         packages=machine.package_versions(),
-        numerics=dict(machine.NUMERICS),
+        numerics=dict(conditions.numerics),
         runs=tuple(
             PlannedRun(environment=each.environment.id, heldout=each.heldout, seed=seed)
             for each in environments

@@ -9,6 +9,7 @@ from harness.intake.submission import Accepted, accept
 from harness.keys import fingerprint
 from harness.layout import MANIFEST, PLAN, SOURCE, attempt_directory
 from harness.manifest import Conditions, make_manifest, make_plan
+from harness.numerics import TUNED
 from harness.records import Record, Training
 from harness.results.store import Store
 from harness.task import REPOSITORY, HeldOut, Profile, Task
@@ -52,7 +53,7 @@ def small_profile(
 
 def conditions(profile: Profile, heldout: HeldOut | None = None) -> Conditions:
     kind = "none" if heldout is None else "own"
-    return Conditions(Task.load(TASK), profile, heldout, kind, Bubblewrap(), "cpu")
+    return Conditions(Task.load(TASK), profile, heldout, kind, Bubblewrap(), "cpu", TUNED)
 
 
 def accepted(region: str, tmp_path: Path) -> Accepted:

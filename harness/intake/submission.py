@@ -94,6 +94,19 @@ class Form(NamedTuple):
 
 def accept(task: Task, path: Path) -> Accepted:
     """Read a submission once and judge it. Raises Refused with every broken rule."""
+    return _read(task, path, judged=True)
+
+
+def read_unjudged(task: Task, path: Path) -> Accepted:
+    """The same source without a look at the rules: for its author, at work on it.
+
+    Nothing but an unranked run outside the sandbox takes it. Raises Refused where the text cannot
+    be made into a region at all.
+    """
+    return _read(task, path, judged=False)
+
+
+def _read(task: Task, path: Path, judged: bool) -> Accepted:
     original = text.read(path)
     file = str(path)
     handed_in = text.decode(original, file)
@@ -105,7 +118,8 @@ def accept(task: Task, path: Path) -> Accepted:
     if source == scaffold.source:
         message = "the region is the scaffold's own, unchanged"
         raise Refused([finding("nothing-changed", file, None, message)])
-    _judge(task, scaffold, proposal, file)
+    if judged:
+        _judge(task, scaffold, proposal, file)
     encoded = source.encode()
     return Accepted(
         form=form.name,

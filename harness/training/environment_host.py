@@ -8,15 +8,14 @@ episode or an update-free shortcut have no message to be asked with.
 import csv
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from harness.records import Plan, Progress
+from harness.records import Manifest, Plan, Progress
 from harness.task import Environment
-from harness.training.environments import SteppedEnvironment
+from harness.training.episodes import TrainingEpisodes
 from harness.training.guest_session import GuestSession
 from harness.training.verdict import EvaluationFailed, GuestFault
 from harness.training.workbench import Workbench
@@ -27,7 +26,6 @@ T = TypeVar("T")
 
 PROGRESS_SECONDS = 0.5
 _SPEED_WINDOW = 10  # entries of progress over which a speed is measured
-_WARM_UP_STREAM = 1  # of the run's seed: the environment itself uses stream 0
 
 
 class EnvironmentHost:
@@ -44,31 +42,34 @@ class EnvironmentHost:
         plan: Plan,
         seed: int,
         source: str,
-        device: str,
+        manifest: Manifest,
         bench: Workbench,
     ) -> None:
         self.phase = "importing the source"
         self.step = 0
         self.parameters: int | None = None
         self.exports: list[int] = []
-        self.episode_returns: list[float] = []
         self._session = session
         self._environment = environment
         self._plan = plan
         self._profile = plan.profile
         self._seed = seed
         self._source = source
-        self._device = device
+        self._manifest = manifest
         self._bench = bench
-        self._stepped = SteppedEnvironment(environment)
-        self._warm_up = np.random.default_rng([seed, _WARM_UP_STREAM])
+        self._episodes = TrainingEpisodes(environment, seed)
         self._progress: deque[tuple[float, int]] = deque(maxlen=_SPEED_WINDOW)
         self._next_progress = 0.0
         self._logged_step = -1
 
     @property
     def settings(self) -> dict[str, str | int | float | bool]:
-        return dict(self._stepped.settings)
+        return dict(self._episodes.settings)
+
+    @property
+    def episode_returns(self) -> list[float]:
+        """Raw returns of the training episodes that ended, in order."""
+        return self._episodes.returns
 
     def serve(self) -> bytes:
         """Train to the end; returns the final artefact, which is fsynced by then.
@@ -83,14 +84,20 @@ class EnvironmentHost:
             try:
                 return self._serve()
             finally:
-                self._stepped.close()
+                self._episodes.close()
 
     def _serve(self) -> bytes:
         limits = self._profile.limits
         self._note_progress(force=True)
         self._session.configure(
             guest_config(
-                "learner", self._environment, self._plan, self._seed, self._source, self._device
+                "learner",
+                self._environment,
+                self._plan,
+                self._seed,
+                self._source,
+                self._manifest.device,
+                self._manifest.numerics,
             )
         )
         self._session.await_({Kind.IMPORTED}, limits.start_seconds)
@@ -100,7 +107,7 @@ class EnvironmentHost:
         self.parameters = _decoded(wire.decode_count, built.payload)
         self.phase = "training"
 
-        obs = self._stepped.reset(self._seed)
+        obs = self._episodes.begin()
         answer: tuple[Kind, bytes] = (Kind.OBSERVATION, obs.tobytes())
         due = set(self._profile.export_steps())
         while True:
@@ -120,22 +127,15 @@ class EnvironmentHost:
         """Get the next action, or draw it in the warm-up, and take one step with it."""
         if self.step < self._profile.learning_starts:
             self._ask(answer, Kind.WARMUP)
-            bound = np.float32(self._environment.max_action)
-            drawn = self._warm_up.uniform(-bound, bound, self._environment.action_dim)
-            action: NDArray[np.float32] = drawn.astype(np.float32)
+            action = self._episodes.draw()
         else:
             frame = self._ask(answer, Kind.ACTION)
             (action,) = _decoded(
                 wire.decode_actions, frame.payload, 1, self._environment.action_dim
             )
-        action = self._stepped.clip(action)
-        next_obs, reward, terminated, truncated = self._stepped.step(action)
+        transition = self._episodes.take(action)
         self.step += 1
-        obs = next_obs
-        if terminated or truncated:
-            self.episode_returns.append(self._stepped.episode_return)
-            obs = self._stepped.reset(None)
-        return Transition(action, reward, terminated, truncated, next_obs, obs)
+        return transition
 
     def _ask(self, answer: tuple[Kind, bytes], due: Kind) -> Frame:
         frame = self._session.ask(*answer, {due, Kind.METRICS})
@@ -183,7 +183,13 @@ class EnvironmentHost:
 
 
 def guest_config(
-    role: str, environment: Environment, plan: Plan, seed: int, source: str, device: str
+    role: str,
+    environment: Environment,
+    plan: Plan,
+    seed: int,
+    source: str,
+    device: str,
+    numerics: Mapping[str, str],
 ) -> dict[str, object]:
     """All that a guest is told: numbers and its own source. No name of anything."""
     profile = plan.profile
@@ -192,6 +198,7 @@ def guest_config(
         "source": source,
         "seed": seed,
         "device": device,
+        "numerics": dict(numerics),
         "observation_dim": environment.observation_dim,
         "action_dim": environment.action_dim,
         "max_action": float(np.float32(environment.max_action)),

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from harness.layout import (
     read_source,
 )
 from harness.machine import provenance
+from harness.numerics import variables
 from harness.processes import die_with_parent
 from harness.records import Evaluation, Manifest, Plan, PlannedRun, Scored
 from harness.task import Environment
@@ -45,7 +46,7 @@ from harness.training.verdict import (
 from harness.training.workbench import Damaged, Workbench
 from sandbox import wire
 from sandbox.base import Sandbox, SandboxError, load_backend
-from sandbox.wire import Kind
+from sandbox.wire import Frame, Kind
 
 POOL_SIZE = 10
 """Environments that are stepped together: one forward pass acts for all of them."""
@@ -79,11 +80,17 @@ class Episodes(NamedTuple):
     """float32 (length, A) each, as executed."""
 
 
+class Asked(Protocol):
+    """Whoever answers observations with actions: a guest session."""
+
+    def ask(self, kind: Kind, payload: bytes, expected: set[Kind]) -> Frame: ...
+
+
 class Acting:
     """One evaluation in progress. `answers` is true at any moment, for a verdict's step."""
 
     def __init__(
-        self, session: GuestSession, environments: Sequence[SteppedEnvironment], action_dim: int
+        self, session: Asked, environments: Sequence[SteppedEnvironment], action_dim: int
     ) -> None:
         self.answers = 0
         self._session = session
@@ -140,7 +147,9 @@ class Evaluator:
         self._plan: Plan = read_plan(directory)
         self._source = read_source(directory, self._manifest).decode()
         self._sandbox: Sandbox = load_backend(self._manifest.sandbox)
-        self._provenance = provenance(self._sandbox.describe(), self._manifest.device)
+        self._provenance = provenance(
+            self._sandbox.describe(), self._manifest.device, self._manifest.numerics
+        )
         self._pool = Pool()
 
     def work(self) -> bool:
@@ -229,6 +238,7 @@ class Evaluator:
             seed("actor", 0),
             self._source,
             self._manifest.device,
+            self._manifest.numerics,
         )
         phase = f"importing the source to evaluate the export of step {step}"
         acting: Acting | None = None
@@ -236,6 +246,7 @@ class Evaluator:
             self._sandbox,
             guest_limits(self._plan, 0),
             bench.actor_log,
+            variables(self._manifest.numerics),
             wire.actor_caps(environment.action_dim, slots),
             limits.frame_seconds,
             2 * limits.start_seconds,

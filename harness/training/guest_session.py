@@ -47,6 +47,7 @@ class GuestSession:
         sandbox: Sandbox,
         limits: Limits,
         log: Path,
+        variables: Mapping[str, str],
         caps: Mapping[Kind, int],
         frame_seconds: float,
         thinking_limit_seconds: float,
@@ -62,7 +63,7 @@ class GuestSession:
             listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             listener.bind(str(self._directory / SOCKET_NAME))
             listener.listen(1)
-            self._guest = sandbox.start(self._directory, limits, log, {})
+            self._guest = sandbox.start(self._directory, limits, log, variables)
         except (OSError, SandboxError) as error:
             shutil.rmtree(self._directory, ignore_errors=True)
             raise InfrastructureError(f"the sandbox did not start: {error}") from error

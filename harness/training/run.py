@@ -14,6 +14,7 @@ from pathlib import Path
 
 from harness.layout import attempt_directory, read_manifest, read_plan, read_source
 from harness.machine import provenance
+from harness.numerics import variables
 from harness.processes import die_with_parent
 from harness.records import Manifest, Plan, PlannedRun, Training, Verdict
 from harness.training.environment_host import EnvironmentHost, replay_buffer_bytes
@@ -53,7 +54,7 @@ def train(
     time_limits = plan.profile.limits
     artefact_cap = plan.budget.artefact_bytes(environment)
     started, began = datetime.now(UTC), time.monotonic()
-    origin = provenance(sandbox.describe(), manifest.device)
+    origin = provenance(sandbox.describe(), manifest.device, manifest.numerics)
     bench.clear()
 
     def ended(verdict: Verdict | None, artefact: bytes | None, used: Exit | None) -> Training:
@@ -94,12 +95,13 @@ def train(
         sandbox,
         limits,
         bench.learner_log,
+        variables(manifest.numerics),
         wire.learner_caps(environment.action_dim, artefact_cap),
         time_limits.frame_seconds,
         time_limits.thinking_seconds,
     ) as session:
         host = EnvironmentHost(
-            session, environment, plan, run.seed, source.decode(), manifest.device, bench
+            session, environment, plan, run.seed, source.decode(), manifest, bench
         )
         try:
             with answerable():

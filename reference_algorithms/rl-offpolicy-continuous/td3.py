@@ -45,12 +45,12 @@ class OffPolicyAlgorithm:
         self.qf1_target = copy.deepcopy(self.qf1)
         self.qf2_target = copy.deepcopy(self.qf2)
         critics = [*self.qf1.parameters(), *self.qf2.parameters()]
-        self.q_optimizer = optim.Adam(critics, lr=args.learning_rate)
-        self.actor_optimizer = optim.Adam(self.actor.parameters(), lr=args.learning_rate)
+        self.q_optimizer = adam(critics, lr=args.learning_rate)
+        self.actor_optimizer = adam(self.actor.parameters(), lr=args.learning_rate)
         self.updates = 0
 
     def select_action(self, obs):
-        with torch.no_grad():
+        with acting():
             obs = torch.as_tensor(obs, dtype=torch.float32, device=self.device)
             action = self.actor(obs.unsqueeze(0))[0].cpu().numpy()
         noise = np.random.normal(0, self.args.exploration_noise * self.max_action, action.shape)
@@ -81,7 +81,7 @@ class OffPolicyAlgorithm:
         if self.updates % self.args.policy_frequency == 0:
             actor_loss = -self.qf1(obs, self.actor(obs)).mean()
             self.actor_optimizer.zero_grad()
-            actor_loss.backward()
+            actor_loss.backward(inputs=list(self.actor.parameters()))  # none for the critic
             self.actor_optimizer.step()
             soft_update(self.target_actor, self.actor, self.args.tau)
             soft_update(self.qf1_target, self.qf1, self.args.tau)

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from sandbox import wire
+from sandbox.guest import numerics
 from sandbox.guest.client import TrainingEnvironment
 from sandbox.guest.parameters import OverBudget
 from sandbox.guest.policy import load_policy
@@ -49,6 +50,7 @@ def main(path: str) -> None:
 def _live(channel: wire.Channel, config: dict[str, Any], artefact: bytes) -> None:
     torch.set_num_threads(1)
     torch.set_num_interop_threads(1)
+    numerics.install(config["numerics"])
     if config["device"] == "cuda":
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.backends.cudnn.benchmark = False
@@ -78,13 +80,24 @@ def _live(channel: wire.Channel, config: dict[str, Any], artefact: bytes) -> Non
     while True:
         payload = channel.receive().payload
         watchdog.watch()
-        observations = np.frombuffer(payload, dtype=np.float32).reshape(-1, shape[0])
-        tensor = torch.from_numpy(observations.copy()).to(config["device"])
-        actions = checked_shape(
-            "get_action", module.act(policy, tensor), (len(observations), shape[1])
-        )
+        actions = answer(module, policy, payload, *shape, config["device"])
         watchdog.rest()
-        channel.send(Kind.ACTIONS, actions.tobytes())
+        channel.send(Kind.ACTIONS, actions)
+
+
+def answer(
+    module: ModuleType,
+    policy: torch.nn.Module,
+    payload: bytes,
+    observation_dim: int,
+    action_dim: int,
+    device: str,
+) -> bytes:
+    """The policy's actions, float32 (B, A), for the observations (B, O) of an evaluator's frame."""
+    observations = np.frombuffer(payload, dtype=np.float32).reshape(-1, observation_dim)
+    tensor = torch.from_numpy(observations.copy()).to(device)
+    shape = (len(observations), action_dim)
+    return checked_shape("get_action", module.act(policy, tensor), shape).tobytes()
 
 
 def load_source(source: str) -> ModuleType:

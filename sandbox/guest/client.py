@@ -6,15 +6,32 @@ the run there, whatever this file would permit.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
 from sandbox import wire
 from sandbox.guest.shapes import checked_shape
-from sandbox.guest.watchdog import Watchdog
-from sandbox.wire import Kind, Transition
+from sandbox.wire import Frame, Kind, Transition
+
+
+class Line(Protocol):
+    """What carries frames to the host and its answers back: a `wire.Channel`."""
+
+    def send(self, kind: Kind, payload: bytes, /) -> None: ...
+
+    def receive(self) -> Frame: ...
+
+
+class Clock(Protocol):
+    """What watches how long the submission's code takes: a `Watchdog`."""
+
+    def watch(self) -> None: ...
+
+    def rest(self) -> None: ...
+
+    def started(self) -> None: ...
 
 
 class TrainingEnvironment:
@@ -29,9 +46,7 @@ class TrainingEnvironment:
         parameter_budget: how many parameters the algorithm may hold, all networks counted.
     """
 
-    def __init__(
-        self, channel: wire.Channel, watchdog: Watchdog, config: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, channel: Line, watchdog: Clock, config: Mapping[str, Any]) -> None:
         self._channel = channel
         self._watchdog = watchdog
         self.observation_dim: int = config["observation_dim"]

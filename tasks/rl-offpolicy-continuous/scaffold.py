@@ -16,10 +16,21 @@ import torch.nn as nn
 import torch.nn.functional as F
 import torch.optim as optim
 
-from sandbox.guest import ReplayBuffer, TrainingEnvironment, check_budget, export_policy
+from sandbox.guest import (
+    ReplayBuffer,
+    TrainingEnvironment,
+    acting,
+    adam,
+    check_budget,
+    export_policy,
+    soft_update,
+)
 
-# What a region may use without importing it.
-__all__ = ["F", "copy", "math", "np", "optim", "random", "time", "torch"]
+# What a region may use without importing it. Three helpers among them:
+#   soft_update(target, source, tau)   Polyak averaging in place, over parameters
+#   adam(parameters, lr)               optim.Adam, in the faster of its forms on this machine
+#   with acting(): ...                 no gradients: for a forward pass that only chooses an action
+__all__ = ["F", "acting", "adam", "copy", "math", "np", "optim", "random", "soft_update", "time"]
 
 METRICS_EVERY = 1_000  # steps between two entries of what `update` returns in the log
 
@@ -40,13 +51,6 @@ class Args:
     exploration_noise: float  # standard deviation of Gaussian exploration, in units of max_action
     eval_freq: int  # steps between two exports of the policy
     eval_episodes: int  # episodes by which each export is scored, outside this process
-
-
-def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Polyak averaging in place: target = (1 - tau) * target + tau * source, over parameters."""
-    with torch.no_grad():
-        for slow, fast in zip(target.parameters(), source.parameters(), strict=True):
-            slow.lerp_(fast, tau)
 
 
 def _mlp_factory(input_dim: int, output_dim: int, hidden: int = 256) -> nn.Sequential:

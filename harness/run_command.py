@@ -1,0 +1,128 @@
+"""What `touchstone run` does: one training in this process, for a submission's own author."""
+
+import pdb
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from harness.cli import ExitStatus
+from harness.intake.refusals import Refused
+from harness.intake.submission import accept, read_unjudged
+from harness.numerics import choose
+from harness.task import TASKS, Environment, Profile, Task
+
+PROFILE = "full"
+"""Whose constants hold; only its steps are fewer."""
+DEFAULT_STEPS = 20_000
+DEFAULT_SEED = 42
+KNOWN = ("ENV", "SEED", "STEPS", "STOCK")
+
+
+class BadSetting(Exception):
+    """A setting that cannot be obeyed; the message says which and what to write."""
+
+
+class Request(NamedTuple):
+    """One run, as it was asked for."""
+
+    task: Task
+    environment: Environment
+    seed: int
+    steps: int
+    stock: bool
+
+
+def parse(settings: Sequence[str]) -> Request:
+    """Settings as make writes them, NAME=VALUE. Raises BadSetting or TaskError."""
+    given: dict[str, str] = {}
+    for each in settings:
+        name, equals, value = each.partition("=")
+        if not equals or name not in KNOWN:
+            raise BadSetting(f"{each!r} is no setting; there are: {', '.join(KNOWN)} (NAME=VALUE)")
+        given[name] = value
+    if "ENV" not in given:
+        raise BadSetting("say which environment: ENV=Hopper-v4")
+    task, environment = _find(given["ENV"])
+    if given.get("STOCK", "") not in ("", "0", "1"):
+        raise BadSetting(f"STOCK takes 1 or nothing, not {given['STOCK']!r}")
+    return Request(
+        task,
+        environment,
+        _whole_number(given, "SEED", DEFAULT_SEED, smallest=0),
+        _whole_number(given, "STEPS", DEFAULT_STEPS, smallest=1),
+        given.get("STOCK") == "1",
+    )
+
+
+def run(request: Request, path: Path, debugger: bool) -> ExitStatus:
+    """Train, evaluate, and say what came of it. Exit status 4: the submission raised."""
+    try:
+        submission = read_unjudged(request.task, path)
+    except Refused as refused:
+        print(refused, file=sys.stderr)
+        return ExitStatus.REJECTED
+    _say_what_eval_would_refuse(request.task, path)
+    # Here, because it imports torch, which takes seconds: what is wrong above is said at once.
+    from harness.bare_run import BareRun, shortened
+
+    profile = shortened(request.task.profile(PROFILE), request.steps)
+    print(_heading(request, profile), flush=True)
+    bare = BareRun(request.task, profile, request.environment, request.seed, choose(request.stock))
+    try:
+        bare.train(submission.source.decode(), lambda line: print(line, flush=True))
+        returns = bare.evaluate(profile.eval_episodes)
+    except KeyboardInterrupt:
+        return ExitStatus.INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - whatever a submission raises is what its author is after
+        traceback.print_exc()
+        if debugger:
+            pdb.post_mortem(error.__traceback__)
+        return ExitStatus.UNSCORED_RUNS
+    print(
+        f"final policy: mean return {np.mean(returns):,.1f} over {len(returns)} episodes "
+        f"(std {np.std(returns, ddof=1):,.1f}); trained at "
+        f"{profile.total_timesteps / bare.seconds:,.0f} steps/s. Not stored, not ranked."
+    )
+    return ExitStatus.SCORED
+
+
+def _find(id_: str) -> tuple[Task, Environment]:
+    """The environment, visible or in its task's example of held-out ones."""
+    known: dict[str, tuple[Task, Environment]] = {}
+    for directory in sorted(each.parent for each in TASKS.glob("*/task.toml")):
+        task = Task.load(directory.name)
+        for environments in (task.environments, task.load_heldout().environments):
+            known |= {each.id: (task, each) for each in environments.values()}
+    if id_ not in known:
+        raise BadSetting(f"no task has an environment {id_!r}; there are: {', '.join(known)}")
+    return known[id_]
+
+
+def _whole_number(given: dict[str, str], name: str, default: int, smallest: int) -> int:
+    text = given.get(name, "").replace("_", "")
+    if not text:
+        return default
+    if not text.isdecimal() or int(text) < smallest:
+        raise BadSetting(f"{name}={given[name]}: a whole number from {smallest} on is needed")
+    return int(text)
+
+
+def _say_what_eval_would_refuse(task: Task, path: Path) -> None:
+    try:
+        accept(task, path)
+    except Refused as refused:
+        print(f"note: eval would refuse this submission:\n{refused}\n", file=sys.stderr)
+
+
+def _heading(request: Request, profile: Profile) -> str:
+    of_profile = request.task.profile(PROFILE)
+    return (
+        f"{request.environment.id}, seed {request.seed}, {request.steps:,} steps, the first "
+        f"{profile.learning_starts:,} of them random ({PROFILE}: "
+        f"{of_profile.total_timesteps:,} and {of_profile.learning_starts:,}); "
+        "outside the sandbox, unranked"
+    )
