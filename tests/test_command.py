@@ -295,6 +295,7 @@ def test_the_leaderboard_of_a_profile_with_a_table_is_read_back_by_pandas(tmp_pa
         None,
         True,
         False,
+        False,
         store.root,
         tmp_path / "board",
     )

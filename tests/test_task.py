@@ -104,7 +104,7 @@ def changed(path: Path, old: str, new: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("first_line = 68", "first_line = 69", "belongs on line 68 of scaffold.py"),
+        ("first_line = 70", "first_line = 71", "belongs on line 70 of scaffold.py"),
         ("version = 1", "version = 0", "version: Input should be greater than 0"),
         ("gamma = 0.99", "gamma = 'x'", "constants.gamma"),
         ("final_episodes = 100", "final_episods = 100", "final_episods"),

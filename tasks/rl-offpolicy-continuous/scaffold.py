@@ -26,11 +26,13 @@ from sandbox.guest import (
     soft_update,
 )
 
-# What a region may use without importing it. Three helpers among them:
+# What a region may use without importing it, beside what is used below.
+__all__ = ["F", "copy", "math", "np", "optim", "random", "time", "torch"]
+# Helpers in the fastest form that leaves the algorithm as it is:
 #   soft_update(target, source, tau)   Polyak averaging in place, over parameters
-#   adam(parameters, lr)               optim.Adam, in the faster of its forms on this machine
-#   with acting(): ...                 no gradients: for a forward pass that only chooses an action
-__all__ = ["F", "acting", "adam", "copy", "math", "np", "optim", "random", "soft_update", "time"]
+#   adam(parameters, lr)               torch's Adam
+#   with acting(): ...                 no gradients, around the choice of an action
+__all__ += ["acting", "adam", "soft_update"]
 
 METRICS_EVERY = 1_000  # steps between two entries of what `update` returns in the log
 
