@@ -3,7 +3,8 @@
 # A value can hold anything: the name of a file that somebody handed in, for one. So values are taken
 # unexpanded ($(value ...)), quoted for the shell, and kept out of the environment (make expands what
 # it exports, $(shell ...) included).
-SETTINGS := TASK SUB PROFILE NAME HELDOUT WORKERS YES RERUN STORE PYTHON TESTS JOBS
+SETTINGS := TASK SUB PROFILE NAME HELDOUT WORKERS YES RERUN STORE PYTHON TESTS JOBS CURVES FOR_SUBMITTER \
+  STOCK SHIP ENV SEED STEPS PDB
 unexport $(SETTINGS) PYTHONPATH PYTHONHOME
 MAKEOVERRIDES =
 
@@ -13,7 +14,7 @@ SHELL := /bin/sh
 .ONESHELL:
 .SUFFIXES:
 .DEFAULT_GOAL := help
-.PHONY: help eval validate leaderboard setup test lint
+.PHONY: help eval validate run references leaderboard export bench setup test lint
 
 EXAMPLE := TASK=rl-offpolicy-continuous SUB=submissions/examples/weighted_twin.patch
 
@@ -23,6 +24,7 @@ quoted = '$(subst ','\'',$(value $(1)))'
 given = $(if $(findstring command line,$(origin $(1))),$(value $(1)))
 option = $(if $(call given,$(1)),--$(2)=$(call quoted,$(1)))
 switch = $(if $(filter-out 1,$(call given,$(1))),$(error $(1) takes 1 or nothing))$(if $(call given,$(1)),--$(2))
+setting = $(if $(call given,$(1)),$(1)=$(call quoted,$(1)))
 need = $(foreach name,$(1),$(if $(call given,$(name)),,$(error make $@ needs $(name)=..., for example: make $@ $(EXAMPLE))))
 
 set_up = $(if $(call given,PYTHON),PYTHON=$(call quoted,PYTHON) )./scripts/setup.sh
@@ -39,8 +41,16 @@ Touchstone trains and scores submitted reinforcement-learning algorithms.
       WORKERS=2               runs at once; else what cores and memory allow
       YES=1  RERUN=1          do not ask; append an attempt to each run without a score
       STORE=directory         where records and the key are; else runs/
+      STOCK=1                 numeric backends as torch and glibc come: slower
   make validate TASK= SUB=    would it be accepted? which line breaks which rule?
+  make run SUB= ENV=Hopper-v4 train one run outside the sandbox, unranked, to look inside
+      SEED=7 STEPS=50000      which and how long; PDB=1: a debugger where it raises; STOCK=1
+  make references TASK=       evaluate the reference algorithms; PROFILE=, WORKERS=, YES=, STORE=,
+      SHIP=1                  STOCK= as above; write their runs into the task's directory
   make leaderboard TASK=      rebuild and show it; PROFILE=, HELDOUT=, STORE= as above
+  make export TASK= CURVES=   learning curves into a .parquet or .csv; PROFILE=, STORE= as above
+      FOR_SUBMITTER=1         without held-out runs
+  make bench                  steps/s against Stable-Baselines3 and others: idle machine, 11 minutes
   make test                   TESTS=tests/test_wire.py: these alone; JOBS=1: one after the other
   make lint                   ruff, mypy, import contracts
   make setup                  what the others do first; PYTHON=python3.12: with that one
@@ -57,16 +67,41 @@ eval:
 	@$(call need,TASK SUB)$(set_up)
 	$(touchstone) eval $(call option,PROFILE,profile) $(call option,NAME,name) \
 	  $(call option,HELDOUT,heldout) $(call option,WORKERS,workers) $(call option,STORE,store) \
-	  $(call switch,YES,yes) $(call switch,RERUN,rerun) -- $(call quoted,TASK) $(call quoted,SUB)
+	  $(call switch,YES,yes) $(call switch,RERUN,rerun) $(call switch,STOCK,stock) \
+	  -- $(call quoted,TASK) $(call quoted,SUB)
 
 validate:
 	@$(call need,TASK SUB)$(set_up)
 	$(touchstone) validate -- $(call quoted,TASK) $(call quoted,SUB)
 
+run: EXAMPLE := SUB=reference_algorithms/rl-offpolicy-continuous/td3.py ENV=Hopper-v4
+run:
+	@$(call need,SUB ENV)$(set_up)
+	$(touchstone) run $(call switch,PDB,pdb) -- $(call quoted,SUB) \
+	  $(call setting,ENV) $(call setting,SEED) $(call setting,STEPS) $(call setting,STOCK)
+
+references: EXAMPLE := TASK=rl-offpolicy-continuous PROFILE=quick
+references:
+	@$(call need,TASK)$(set_up)
+	$(touchstone) references $(call option,PROFILE,profile) $(call option,WORKERS,workers) \
+	  $(call option,STORE,store) $(call switch,YES,yes) $(call switch,STOCK,stock) \
+	  $(call switch,SHIP,ship) -- $(call quoted,TASK)
+
 leaderboard:
 	@$(call need,TASK)$(set_up)
 	$(touchstone) leaderboard $(call option,PROFILE,profile) $(call option,HELDOUT,heldout) \
 	  $(call option,STORE,store) -- $(call quoted,TASK)
+
+export: EXAMPLE := TASK=rl-offpolicy-continuous CURVES=curves.parquet
+export:
+	@$(call need,TASK CURVES)$(set_up)
+	$(touchstone) export $(call option,PROFILE,profile) $(call option,STORE,store) \
+	  $(call switch,FOR_SUBMITTER,for-submitter) $(call option,CURVES,curves) -- $(call quoted,TASK)
+
+bench:
+	@$(set_up)
+	$(python) -m benchmarks.sb3_td3 install
+	exec $(python) -m benchmarks.speed
 
 setup:
 	@$(set_up)

@@ -38,7 +38,7 @@ class ExitStatus(IntEnum):
 
 TaskName = Annotated[str, typer.Argument(help="A directory under tasks/.")]
 Submission = Annotated[Path, typer.Argument(help="A region file or a unified diff.")]
-ProfileName = Annotated[str, typer.Option("--profile", help="full, quick, smoke.")]
+ProfileName = Annotated[str, typer.Option("--profile", help="full, lite, quick, smoke.")]
 StoreRoot = Annotated[
     Path, typer.Option("--store", envvar="TOUCHSTONE_STORE", help="Where records and the key are.")
 ]
@@ -114,6 +114,41 @@ def validate(task_name: TaskName, submission: Submission) -> None:
     print(f"accepted as a {accepted.form}; source {accepted.sha256}")
 
 
+@app.command("references")
+def evaluate_references(
+    task_name: TaskName,
+    profile_name: ProfileName = "full",
+    workers: Annotated[int, typer.Option(help="Runs at once; 0: what cores and memory allow.")] = 0,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before long evaluations.")] = False,
+    ship: Annotated[
+        bool, typer.Option("--ship", help="Write the runs into the task's reference_runs/.")
+    ] = False,
+    stock: Stock = False,
+    store_root: StoreRoot = DEFAULT_STORE,
+    board_root: BoardRoot = None,
+) -> None:
+    """Evaluate every reference algorithm of a task. The same command again resumes."""
+    task, heldout, kind = _load(task_name, "")
+    from harness import evaluate_command
+
+    if ship and stock:
+        _stop(ExitStatus.USAGE, "--ship takes runs with the tuned backends, not --stock's")
+    request = evaluate_command.Request(
+        task=task,
+        profile=_profile(task, profile_name),
+        heldout=heldout,
+        heldout_kind=kind,
+        name="",
+        workers=workers or None,
+        yes=yes,
+        rerun=False,
+        stock=stock,
+        store_root=store_root,
+        board_root=_board_root(store_root, board_root),
+    )
+    raise SystemExit(evaluate_command.run_references(request, ship))
+
+
 @app.command("run")
 def run_here(
     submission: Submission,
@@ -162,6 +197,38 @@ def leaderboard(
         _board_root(store_root, board_root),
         for_submitter,
     )
+
+
+@app.command()
+def export(
+    task_name: TaskName,
+    curves: Annotated[Path, typer.Option("--curves", help="The file: .parquet or .csv.")],
+    profile_name: ProfileName = "full",
+    for_submitter: Annotated[
+        bool, typer.Option("--for-submitter", help="Without anything of held-out runs.")
+    ] = False,
+    store_root: StoreRoot = DEFAULT_STORE,
+) -> None:
+    """Write the learning curves of all evaluations to one file, for pandas and the like."""
+    task, _, _ = _load(task_name, "0")
+    profile = _profile(task, profile_name)
+    from harness.results.curves import CannotExport, write_curves
+    from harness.results.store import Store
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr)
+
+    store = Store(store_root.absolute())
+    try:
+        done = write_curves(store, task.name, profile.name, curves, say, for_submitter)
+    except (CannotExport, OSError) as error:
+        _stop(ExitStatus.USAGE, str(error))
+    if not done.points:
+        visible = " visible" if for_submitter else ""
+        say(f"no{visible} run of {task.name}, {profile.name}, in {store.root} has a curve: no rows")
+    heldout = "; held-out runs are among them" if done.heldout else ""
+    print(f"submissions: {done.submissions}; runs: {done.runs}; points: {done.points}{heldout}")
+    print(curves)
 
 
 @app.command()

@@ -9,17 +9,18 @@ from rich.console import Console
 from rich.prompt import Confirm
 from rich.text import Text
 
+from harness import references
 from harness.cli import ExitStatus
 from harness.estimate import Estimate, TooSmall, estimate
 from harness.evaluation import Busy, Evaluation, begin
 from harness.executors.base import EvaluatorFailed
 from harness.executors.local import LocalExecutor
-from harness.intake.submission import Accepted
+from harness.intake.submission import Accepted, accept
 from harness.keys import KeyMissing
 from harness.layout import LOGS
 from harness.live import duration, watch
 from harness.manifest import Conditions, ManifestDiffers, make_plan, profile_hash
-from harness.numerics import choose
+from harness.numerics import STOCK, choose
 from harness.results.leaderboard import Current, to_table
 from harness.results.publish import write_leaderboard, write_reports
 from harness.results.store import OtherSchema, Say, Store
@@ -34,7 +35,7 @@ DEVICE = "cpu"
 
 
 class Request(NamedTuple):
-    """What the user asked for."""
+    """What the user asked for. `name` is the submission's."""
 
     task: Task
     profile: Profile
@@ -73,6 +74,35 @@ def run(request: Request, accepted: Accepted) -> ExitStatus:
         OSError,
     ) as error:
         return _fail(ExitStatus.INFRASTRUCTURE, str(error))
+
+
+def run_references(request: Request, ship: bool) -> ExitStatus:
+    """Evaluate every reference of the task; `ship` writes their runs into the task's directory.
+
+    Each is an evaluation like any other: what has finished is kept, and the same command goes on.
+    """
+    sources: set[str] = set()
+    worst = ExitStatus.SCORED
+    for path in references.algorithms(request.task):
+        accepted = accept(request.task, path)
+        sources.add(accepted.sha256)
+        status = run(request._replace(name=path.stem), accepted)
+        if status in (ExitStatus.INTERRUPTED, ExitStatus.USAGE):
+            return status
+        worst = max(worst, status)
+    if ship:
+        say = _printer(Console(highlight=False))
+        task, profile = request.task, request.profile
+        store = Store(request.store_root.absolute())
+        stored = [
+            each
+            for each in store.evaluations(task.name, profile.name, say)
+            if each.manifest.source_sha256 in sources
+            and each.manifest.heldout != "own"
+            and each.manifest.numerics != STOCK
+        ]
+        say(f"reference runs: {references.write(task, profile, stored)}")
+    return worst
 
 
 def _fail(status: ExitStatus, message: str) -> ExitStatus:
@@ -166,7 +196,8 @@ def _publish(
     if request.profile.table:
         own = request.heldout if request.heldout_kind == "own" else None
         current = _current(request.task, request.profile, own, store, say)
-        _, path = write_leaderboard(store, current, request.board_root, say)
+        shipped = references.evaluations(request.task, request.profile, say)
+        _, path = write_leaderboard(store, current, request.board_root, say, shipped=shipped)
         say(f"leaderboard: {path}")
     if evaluation.abandoned:
         return _fail(
@@ -205,8 +236,12 @@ def show_leaderboard(
     say = _printer(console)
     store = Store(store_root.absolute())
     current = _current(task, profile, own, store, say)
-    board, path = write_leaderboard(store, current, board_root, say, for_submitter)
+    shipped = references.evaluations(task, profile, say)
+    board, path = write_leaderboard(store, current, board_root, say, for_submitter, shipped)
     console.print(to_table(board))
+    elsewhere = references.published(task, profile)
+    if elsewhere:
+        console.print(references.published_table(task, profile, elsewhere))
     for each in board.left_out:
         say(f"left out: {each}")
     say(str(path))

@@ -11,7 +11,7 @@ from harness import machine
 from harness.intake.submission import Accepted
 from harness.numerics import STOCK
 from harness.records import Manifest, Plan, PlannedRun
-from harness.task import HeldOut, Planned, Profile, Task, content_hash, plan
+from harness.task import Environment, HeldOut, Planned, Profile, Task, content_hash, plan
 from sandbox.base import Sandbox
 
 _NOT_COMPARED = frozenset({"created", "form", "scales", "ranked", "ranked_reason", "numerics"})
@@ -66,7 +66,8 @@ def make_manifest(
     if conditions.numerics == STOCK:
         identity.append("stock")  # an evaluation of its own, beside the one that it is held against
     digest = hashlib.sha256(json.dumps(identity).encode()).hexdigest()
-    unranked = _why_unranked(conditions, environments)
+    sandbox = conditions.sandbox
+    unranked = why_unranked(profile, sandbox.name, sandbox.confined, environments)
     return Manifest(
         evaluation=f"{_safe(name)}-{digest[:12]}",
         name=name,
@@ -80,8 +81,8 @@ def make_manifest(
         heldout=heldout,
         heldout_sha256=heldout_hash,
         key_fingerprint=key_fingerprint,
-        sandbox=conditions.sandbox.name,
-        confined=conditions.sandbox.confined,
+        sandbox=sandbox.name,
+        confined=sandbox.confined,
         ranked=not unranked,
         ranked_reason=unranked,
         device=conditions.device,
@@ -111,6 +112,30 @@ def profile_hash(task: Task, profile: Profile) -> str:
     return content_hash(visible)
 
 
+def run_hash(task: Task, profile: Profile, environment: Environment) -> str:
+    """SHA-256 of what fixes a run's raw return beside its source: neither scales nor limits.
+
+    So reference runs stay what they are when the scales are frozen from them.
+    """
+    fixed = {
+        "constants": dict(task.constants),
+        "environment": environment.model_dump(
+            include={"id", "observation_dim", "action_dim", "max_action", "time_limit"}
+        ),
+        "profile": profile.model_dump(
+            include={
+                "total_timesteps",
+                "learning_starts",
+                "buffer_size",
+                "eval_freq",
+                "eval_episodes",
+                "final_episodes",
+            }
+        ),
+    }
+    return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
+
+
 def obey(manifest: Manifest, fresh: Manifest, finished: bool) -> None:
     """Raises ManifestDiffers where the present conditions are not those that it was begun under."""
     before, now = manifest.model_dump(), fresh.model_dump()
@@ -132,11 +157,14 @@ def _environments(conditions: Conditions) -> tuple[Planned, ...]:
     return plan(conditions.task, conditions.profile, conditions.heldout)
 
 
-def _why_unranked(conditions: Conditions, environments: tuple[Planned, ...]) -> str:
-    if not conditions.profile.ranked:
-        return f"the profile {conditions.profile.name} is never ranked"
-    if not conditions.sandbox.confined:
-        return f"the sandbox {conditions.sandbox.name} confines nothing"
+def why_unranked(
+    profile: Profile, sandbox: str, confined: bool, environments: tuple[Planned, ...]
+) -> str:
+    """Why no such evaluation is ranked; empty where it is."""
+    if not profile.ranked:
+        return f"the profile {profile.name} is never ranked"
+    if not confined:
+        return f"the sandbox {sandbox} confines nothing"
     if not any(each.heldout for each in environments):
         return "no held-out environments"
     without = [each.environment.id for each in environments if each.scale is None]

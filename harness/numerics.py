@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.files import write_durably
-from harness.machine import cpu_model
+from harness.machine import cpu_features, cpu_model
 from harness.task import REPOSITORY
 
 Matmul = Literal["torch", "onednn"]
@@ -67,7 +67,7 @@ def variables(numerics: Mapping[str, str]) -> dict[str, str]:
 
 def faster_matmul(cache: Path) -> Matmul:
     """The faster backend for matrix products, from `cache` where this machine was probed before."""
-    subject = {"cpu": cpu_model(), "torch": version("torch")}
+    subject = {"cpu": cpu_model(), "features": cpu_features(), "torch": version("torch")}
     path = cache / "matmul.json"
     try:
         kept = json.loads(path.read_text())

@@ -148,6 +148,36 @@ class Record(Model):
         return self
 
 
+class RunResult(Model):
+    """A record without its episodes, curve and logs: all that tables are made of."""
+
+    evaluation: str
+    task: str
+    task_version: int
+    profile: str
+    source_sha256: str
+    environment: str
+    heldout: bool
+    seed: int
+    attempt: int
+    verdict: VerdictKind
+    mean_return: FiniteFloat | None
+    """Of the final evaluation; None without a score."""
+    parameters: int | None
+    """As the guest counted them: believed of honest submissions only."""
+    steps: int
+    trained: bool
+    """Whether training came to its end."""
+    wall_seconds: float
+    cpu_seconds: float
+    """Of training; the guest's."""
+    hardware: str
+    """One line: CPU, cores, memory, device."""
+    started: str
+    ended: str
+    """Of training: UTC, ISO 8601."""
+
+
 class PlannedRun(Model):
     """One cell of an evaluation's matrix."""
 

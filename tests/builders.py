@@ -72,7 +72,12 @@ def provenance(**changes: object) -> Provenance:
         harness_version="0.1.0",
         harness_commit="f" * 40,
         python="3.11.9",
-        packages={"torch": "2.13.0"},
+        packages={
+            "torch": "2.13.0",
+            "numpy": "2.4.6",
+            "gymnasium": "1.4.0",
+            "mujoco": "4.0.0",
+        },
         cpu="EPYC 9654",
         cores=16,
         memory_bytes=64 * 2**30,

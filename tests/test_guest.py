@@ -54,6 +54,25 @@ def test_a_batch_holds_whole_transitions_of_the_last_capacity():
     assert torch.equal(dones, (i % 3 == 0).float())
 
 
+def test_packed_rows_give_the_very_batches_of_a_plain_buffer():
+    """Where a number lies changes none: so this layout stays as it is under STOCK=1 too."""
+    draws = np.random.default_rng(3)
+    packed = ReplayBuffer(30, 5, 2, seed=9, device=CPU)
+    plain = [np.zeros((30, width), dtype=np.float32) for width in (5, 5, 2, 1, 1)]
+    for i in range(75):
+        whole = [draws.normal(size=width).astype(np.float32) for width in (5, 5, 2)]
+        reward, done = draws.normal(), bool(draws.integers(2))
+        packed.add(*whole, reward, done)
+        for column, value in zip(plain, (*whole, reward, done), strict=True):
+            column[i % 30] = value
+    indices = np.random.default_rng(9)
+    for _ in range(3):
+        rows = indices.integers(30, size=64)
+        for ours, column in zip(packed.sample(64), plain, strict=True):
+            expected = torch.from_numpy(column[rows]).view(ours.shape)
+            assert torch.equal(ours, expected)
+
+
 def test_a_batch_is_the_submissions_own():
     buffer = filled(10, 10)
     first = buffer.sample(64)

@@ -331,7 +331,16 @@ def test_negative_numbers_stay_numbers():
     frame = _frame(text)
     assert frame["Ant-v4 mean"].iloc[0] == pytest.approx(-414.917, rel=1e-5)
     assert "'" not in text
-    texts = {"rank_range", "name", "profile", "sandbox", "hardware", "date", "source_sha256"}
+    texts = {
+        "rank_range",
+        "name",
+        "profile",
+        "sandbox",
+        "hardware",
+        "date",
+        "source_sha256",
+        "origin",
+    }
     texts |= {"evaluation", "ranked", "why_unranked"}
     numbers = frame.drop(columns=list(texts))
     assert all(pd.api.types.is_numeric_dtype(each) for each in numbers.dtypes)

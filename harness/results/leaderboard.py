@@ -12,15 +12,15 @@ from typing import NamedTuple
 from rich.table import Table
 from rich.text import Text
 
-from harness.records import Manifest, Record
+from harness.records import Manifest, Record, RunResult
 from harness.results.scoring import RankRange, rank_ranges
 from harness.results.submitter import manifest_for_submitter, summary_for_submitter
-from harness.results.summary import EnvironmentSummary, RecordsError, Summary, summarise
+from harness.results.summary import EnvironmentSummary, RecordsError, Summary, result, summarise
 from harness.results.untrusted import csv_cell, one_line
 
 Value = str | int | float | None
-Evaluated = tuple[Manifest, Sequence[Record]]
-"""An evaluation: its manifest and all its records."""
+Evaluated = tuple[Manifest, Sequence[Record | RunResult]]
+"""An evaluation: its manifest and all its runs."""
 
 
 class Current(NamedTuple):
@@ -41,6 +41,8 @@ class Row(NamedTuple):
     rank: RankRange | None
     why_unranked: str
     """Empty where it has a rank."""
+    shipped: bool
+    """Whether its runs came with the task, and were not made by this operator."""
 
 
 class Board(NamedTuple):
@@ -58,7 +60,10 @@ class _Judged(NamedTuple):
 
 
 def build_board(
-    current: Current, evaluations: Iterable[Evaluated], for_submitter: bool = False
+    current: Current,
+    evaluations: Iterable[Evaluated],
+    for_submitter: bool = False,
+    shipped: Iterable[Evaluated] = (),
 ) -> Board:
     """The board of `current`'s task and profile; evaluations of others are passed over.
 
@@ -66,16 +71,25 @@ def build_board(
     another name or on another machine, neither picks the luckier one nor fills the board. The order
     depends on nothing but the evaluations themselves. `for_submitter` leaves held-out runs out of
     all but the scores and counts.
+
+    `shipped` are the reference runs that came with the task. They are judged alike, but for one
+    thing: where this operator has evaluated the same source under the same conditions, that counts.
     """
     judged: list[_Judged] = []
     left_out: list[str] = []
     ranked_as: dict[str, str] = {}
-    for manifest, records in sorted(evaluations, key=lambda e: (e[0].created, e[0].evaluation)):
+    evaluated_here: set[str] = set()
+    own = sorted(evaluations, key=lambda e: (e[0].created, e[0].evaluation))
+    entries = [(*each, False) for each in own] + [(*each, True) for each in shipped]
+    for manifest, records, came_along in entries:
         if (manifest.task, manifest.profile) != (current.task, current.profile):
             continue
+        if came_along and manifest.source_sha256 in evaluated_here:
+            continue
         try:
-            summary = summarise(manifest, records)
-            shown = summary_for_submitter(manifest, records, summary) if for_submitter else summary
+            runs = [result(each) for each in records]
+            summary = summarise(manifest, runs)
+            shown = summary_for_submitter(manifest, runs, summary) if for_submitter else summary
         except RecordsError as error:
             reason = "its records contradict its manifest" if for_submitter else str(error)
             left_out.append(f"{manifest.evaluation}: {reason}")
@@ -84,12 +98,14 @@ def build_board(
             left_out.append(f"{manifest.evaluation}: {shown.why_no_score}")
             continue
         why = _why_unranked(manifest, shown, current)
+        if not _differences(manifest, current):
+            evaluated_here.add(manifest.source_sha256)
         if not why and manifest.source_sha256 in ranked_as:
             why = f"same source as {ranked_as[manifest.source_sha256]}, which was evaluated first"
         if not why:
             ranked_as[manifest.source_sha256] = manifest.evaluation
-        row = Row(manifest_for_submitter(manifest) if for_submitter else manifest, shown, None, why)
-        judged.append(_Judged(row, summary))
+        row_manifest = manifest_for_submitter(manifest) if for_submitter else manifest
+        judged.append(_Judged(Row(row_manifest, shown, None, why, came_along), summary))
     # Order and ranks come from exact figures, also where rounded ones are shown.
     judged.sort(key=_order)
     ranked = [each for each in judged if not each.row.why_unranked]
@@ -121,9 +137,14 @@ def to_csv(board: Board) -> str:
 def to_table(board: Board) -> Table:
     """The board's first columns, for rich to print. Names are plain text, never markup."""
     table = Table(title=Text(one_line(f"{board.current.task}, {board.current.profile}")))
+    captions = []
+    if any(row.shipped for row in board.rows):
+        captions.append("*: reference runs that came with the task")
     reasons = sorted({row.why_unranked for row in board.rows if row.why_unranked})
     if reasons:
-        table.caption = Text(one_line(f"not ranked (-): {'; '.join(reasons)}"))
+        captions.append(one_line(f"not ranked (-): {'; '.join(reasons)}"))
+    if captions:
+        table.caption = Text("\n".join(captions))
     for name in ("rank", "name", "score", "95 % interval", "visible", "held-out", "scored"):
         table.add_column(name, justify="left" if name == "name" else "right")
     for row in board.rows:
@@ -131,7 +152,7 @@ def to_table(board: Board) -> Table:
         interval = f"{_short(summary.interval_low)} to {_short(summary.interval_high)}"
         cells = (
             _rank(row.rank) or "-",
-            one_line(row.manifest.name, 40) or "(no name)",
+            (one_line(row.manifest.name, 40) or "(no name)") + (" *" if row.shipped else ""),
             _short(summary.score),
             interval if summary.interval_low is not None else "-",
             _short(summary.visible_score),
@@ -144,13 +165,19 @@ def to_table(board: Board) -> Table:
 
 def _why_unranked(manifest: Manifest, summary: Summary, current: Current) -> str:
     reasons = [] if summary.ranked else [summary.why_unranked]
+    return "; ".join([*reasons, *_differences(manifest, current)])
+
+
+def _differences(manifest: Manifest, current: Current) -> list[str]:
+    """What keeps an evaluation from being compared with the board's others."""
+    reasons = []
     if manifest.task_version != current.task_version:
         reasons.append(f"task version {manifest.task_version}, now {current.task_version}")
     elif manifest.profile_sha256 != current.profile_sha256:
         reasons.append("another edition of the profile")
     if manifest.heldout_sha256 != current.heldout_sha256:
         reasons.append("other held-out environments")
-    return "; ".join(reasons)
+    return reasons
 
 
 def _order(judged: _Judged) -> tuple[float, str, str]:
@@ -207,6 +234,7 @@ def _columns(board: Board) -> list[_Column]:
         _Column("sandbox", lambda row: row.summary.sandbox),
         _Column("hardware", lambda row: row.summary.hardware),
         _Column("date", lambda row: row.summary.date),
+        _Column("origin", lambda row: "shipped" if row.shipped else "here"),
         _Column("source_sha256", lambda row: row.manifest.source_sha256),
         _Column("evaluation", lambda row: row.manifest.evaluation),
         _Column("ranked", lambda row: "yes" if row.rank else "no"),

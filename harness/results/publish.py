@@ -4,13 +4,21 @@ Nothing here is a source of anything: every file can be deleted and is made agai
 """
 
 import fcntl
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from harness.files import write_durably
 from harness.layout import RECORD, attempt_directory
 from harness.records import PlannedRun, Record
-from harness.results.leaderboard import Board, Current, build_board, file_name, to_csv
+from harness.results.leaderboard import (
+    Board,
+    Current,
+    Evaluated,
+    build_board,
+    file_name,
+    to_csv,
+)
 from harness.results.report.json_report import Report, build_report, to_json
 from harness.results.report.markdown import to_markdown
 from harness.results.store import Say, Store, Stored
@@ -42,9 +50,17 @@ def write_reports(stored: Stored, for_submitter: bool = False) -> Published:
 
 
 def write_leaderboard(
-    store: Store, current: Current, directory: Path, say: Say, for_submitter: bool = False
+    store: Store,
+    current: Current,
+    directory: Path,
+    say: Say,
+    for_submitter: bool = False,
+    shipped: Sequence[Evaluated] = (),
 ) -> tuple[Board, Path]:
-    """Rebuild one leaderboard from the store. Two harnesses that finish together wait in turn."""
+    """Rebuild one leaderboard from the store and the reference runs that came with the task.
+
+    Two harnesses that finish together wait in turn.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     prefix = "submitter-" if for_submitter else ""
     path = directory / f"{prefix}{file_name(current.task, current.profile)}"
@@ -52,6 +68,6 @@ def write_leaderboard(
         fcntl.flock(lock, fcntl.LOCK_EX)
         stored = store.evaluations(current.task, current.profile, say)
         evaluations = ((each.manifest, each.records) for each in stored)
-        board = build_board(current, evaluations, for_submitter)
+        board = build_board(current, evaluations, for_submitter, shipped)
         write_durably(path, to_csv(board).encode())
     return board, path

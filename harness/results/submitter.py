@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from harness.records import Manifest, Record
-from harness.results.summary import RecordsError, Summary, costs, last_attempts
+from harness.results.summary import RecordsError, Run, Summary, costs, last_attempts
 from harness.task import Model
 
 DECIMALS = 2
@@ -25,7 +25,7 @@ class HeldOutRuns(Model):
     """How many runs ended with which verdict; empty until every run has finished."""
 
 
-def visible_records(records: Sequence[Record]) -> list[Record]:
+def visible_records(records: Sequence[Run]) -> list[Run]:
     """The records of visible runs."""
     return [record for record in records if not record.heldout]
 
@@ -55,9 +55,7 @@ def manifest_for_submitter(manifest: Manifest) -> Manifest:
     )
 
 
-def summary_for_submitter(
-    manifest: Manifest, records: Sequence[Record], summary: Summary
-) -> Summary:
+def summary_for_submitter(manifest: Manifest, records: Sequence[Run], summary: Summary) -> Summary:
     """The summary as a submitter may see it.
 
     `runs_planned` still counts all runs. Before every run has finished, finished runs, scored runs

@@ -1,11 +1,11 @@
 """One evaluation in numbers, from its manifest and records, reduced once for every output."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from harness.records import Manifest, PlannedRun, Record, VerdictKind
+from harness.records import Manifest, PlannedRun, Record, RunResult, VerdictKind
 from harness.results import scoring
 from harness.task import Model, Scale
 
@@ -103,8 +103,10 @@ class Costs(NamedTuple):
 Cell = tuple[str, int]
 """(environment, seed)."""
 
+Run = TypeVar("Run", bound=Record | RunResult)
 
-def summarise(manifest: Manifest, records: Sequence[Record]) -> Summary:
+
+def summarise(manifest: Manifest, records: Sequence[Run]) -> Summary:
     """Reduce an evaluation to its numbers. `records`: all attempts, in any order.
 
     Of each planned run the last attempt counts. A run without a record has not finished, and then
@@ -112,7 +114,7 @@ def summarise(manifest: Manifest, records: Sequence[Record]) -> Summary:
     has z = 0. Raises RecordsError for records of another evaluation, of runs that were not planned,
     for two records of one attempt, and for a plan that is no matrix of environments and seeds.
     """
-    last = last_attempts(manifest, records)
+    last = {key: result(run) for key, run in last_attempts(manifest, records).items()}
     environments = tuple(
         _environment(runs, manifest.scales.get(id_), last) for id_, runs in _matrix(manifest)
     )
@@ -151,11 +153,44 @@ def summarise(manifest: Manifest, records: Sequence[Record]) -> Summary:
     )
 
 
-def last_attempts(manifest: Manifest, records: Sequence[Record]) -> Mapping[Cell, Record]:
+def result(run: Record | RunResult) -> RunResult:
+    """What of a record enters tables."""
+    if isinstance(run, RunResult):
+        return run
+    training, origin = run.training, run.training.provenance
+    return RunResult(
+        evaluation=run.evaluation,
+        task=run.task,
+        task_version=run.task_version,
+        profile=run.profile,
+        source_sha256=run.source_sha256,
+        environment=run.environment,
+        heldout=run.heldout,
+        seed=run.seed,
+        attempt=run.attempt,
+        verdict=run.verdict.kind,
+        mean_return=run.final.mean if run.final else None,
+        parameters=training.parameters,
+        steps=training.steps,
+        trained=training.verdict is None,
+        wall_seconds=training.wall_seconds,
+        cpu_seconds=training.cpu_seconds,
+        hardware=hardware(origin.cpu, origin.cores, origin.memory_bytes, origin.device),
+        started=training.started,
+        ended=training.ended,
+    )
+
+
+def hardware(cpu: str, cores: int, memory_bytes: int, device: str) -> str:
+    """A machine in one line."""
+    return f"{cpu}, {cores} cores, {memory_bytes / 2**30:.0f} GiB, {device}"
+
+
+def last_attempts(manifest: Manifest, records: Sequence[Run]) -> Mapping[Cell, Run]:
     """The record that counts of each finished run. Raises RecordsError as `summarise` does."""
     planned = {(run.environment, run.seed): run.heldout for run in manifest.runs}
     attempts: set[tuple[str, int, int]] = set()
-    last: dict[Cell, Record] = {}
+    last: dict[Cell, Run] = {}
     for record in records:
         cell = (record.environment, record.seed)
         where = f"record of {record.environment}, seed {record.seed}, attempt {record.attempt}"
@@ -173,28 +208,22 @@ def last_attempts(manifest: Manifest, records: Sequence[Record]) -> Mapping[Cell
     return last
 
 
-def costs(manifest: Manifest, records: Sequence[Record]) -> Costs:
+def costs(manifest: Manifest, records: Sequence[Run]) -> Costs:
     """Time and hardware of all attempts in `records`."""
-    trainings = [record.training for record in records]
-    parameters = [each.parameters for each in trainings if each.parameters is not None]
+    results = [result(each) for each in records]
+    parameters = [each.parameters for each in results if each.parameters is not None]
     speeds = [
-        each.steps / each.wall_seconds
-        for each in trainings
-        if each.verdict is None and each.wall_seconds > 0
+        each.steps / each.wall_seconds for each in results if each.trained and each.wall_seconds > 0
     ]
-    machines = {
-        f"{each.provenance.cpu}, {each.provenance.cores} cores, "
-        f"{each.provenance.memory_bytes / 2**30:.0f} GiB, {each.provenance.device}"
-        for each in trainings
-    }
+    machines = {each.hardware for each in results}
     return Costs(
         parameters=max(parameters, default=None),
         steps_per_second=float(np.median(speeds)) if speeds else None,
-        cpu_hours=sum(each.cpu_seconds for each in trainings) / 3600,
-        wall_hours=sum(each.wall_seconds for each in trainings) / 3600,
+        cpu_hours=sum(each.cpu_seconds for each in results) / 3600,
+        wall_hours=sum(each.wall_seconds for each in results) / 3600,
         hardware="; ".join(sorted(machines)),
-        started=min((each.started for each in trainings), default=manifest.created),
-        date=max((each.ended for each in trainings), default=manifest.created),
+        started=min((each.started for each in results), default=manifest.created),
+        date=max((each.ended for each in results), default=manifest.created),
     )
 
 
@@ -210,7 +239,7 @@ def _matrix(manifest: Manifest) -> list[tuple[str, list[PlannedRun]]]:
 
 
 def _environment(
-    planned: Sequence[PlannedRun], scale: Scale | None, last: Mapping[Cell, Record]
+    planned: Sequence[PlannedRun], scale: Scale | None, last: Mapping[Cell, RunResult]
 ) -> EnvironmentSummary:
     runs = tuple(_run(each, scale, last.get((each.environment, each.seed))) for each in planned)
     returns = [run.mean_return for run in runs if run.mean_return is not None]
@@ -228,19 +257,18 @@ def _environment(
     )
 
 
-def _run(planned: PlannedRun, scale: Scale | None, record: Record | None) -> RunSummary:
-    final = record.final if record else None
+def _run(planned: PlannedRun, scale: Scale | None, ended: RunResult | None) -> RunSummary:
+    mean = ended.mean_return if ended else None
     z = None
     if scale:
-        mean = np.nan if final is None else final.mean
-        z = float(scoring.normalise(mean, scale.floor, scale.ceiling))
+        z = float(scoring.normalise(np.nan if mean is None else mean, scale.floor, scale.ceiling))
     return RunSummary(
         environment=planned.environment,
         heldout=planned.heldout,
         seed=planned.seed,
-        attempt=record.attempt if record else 0,
-        verdict=record.verdict.kind if record else "not finished",
-        mean_return=final.mean if final else None,
+        attempt=ended.attempt if ended else 0,
+        verdict=ended.verdict if ended else "not finished",
+        mean_return=mean,
         z=z,
     )
 

@@ -100,13 +100,13 @@ def answer(
     return checked_shape("get_action", module.act(policy, tensor), shape).tobytes()
 
 
-def load_source(source: str) -> ModuleType:
+def load_source(source: str, name: str = SOURCE_NAME) -> ModuleType:
     """Run the accepted source as a module of its own, whose lines tracebacks can show."""
-    linecache.cache[SOURCE_NAME] = (len(source), None, source.splitlines(True), SOURCE_NAME)
+    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
     module = ModuleType(MODULE_NAME)
     # Pickled policies name their classes by this module, in the learner and in the actor.
     sys.modules[MODULE_NAME] = module
-    exec(compile(source, SOURCE_NAME, "exec"), vars(module))
+    exec(compile(source, name, "exec"), vars(module))
     return module
 
 
