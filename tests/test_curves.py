@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -51,6 +52,10 @@ def export(store: Path, curves: Path, *options: str) -> None:
     """The command, in this process."""
     arguments = ["export", TASK, "--curves", str(curves), "--store", str(store), *options]
     cli.app(arguments, standalone_mode=False)
+
+
+def make(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["make", *arguments], cwd=REPOSITORY, capture_output=True, text=True)
 
 
 def read(path: Path) -> pd.DataFrame:
@@ -304,16 +309,24 @@ def test_no_other_command_waits_for_pandas():
     [
         ([f"TASK={TASK}"], "make export needs CURVES="),
         ([f"TASK={TASK}", "CURVES=a.csv", "FOR_SUBMITTER=yes"], "FOR_SUBMITTER takes 1 or nothing"),
-        ([f"TASK={TASK}", "CURVES='$(shell date).txt", "FOR_SUBMITTER=1"], "'$(shell date).txt: "),
     ],
 )
-def test_make_hands_on_what_it_was_given(settings, words):
-    done = subprocess.run(
-        ["make", "export", *settings], cwd=REPOSITORY, capture_output=True, text=True
-    )
+def test_make_says_what_is_missing_or_wrong(settings, words):
+    done = make("export", *settings)
 
     assert done.returncode == 2
     assert words in done.stderr
+
+
+def test_make_hands_on_what_it_was_given():
+    hostile = "'; date; '`date`$(date)$(shell date).csv"
+
+    done = make("-n", "export", f"TASK={TASK}", f"CURVES={hostile}", "STORE=a b", "FOR_SUBMITTER=1")
+
+    assert shlex.split(done.stdout.replace("\\\n", ""))[1:] == [
+        *("exec", ".venv/bin/touchstone", "export", "--store=a b", "--for-submitter"),
+        *(f"--curves={hostile}", "--", TASK),
+    ]
 
 
 def test_the_example_of_the_docs_plots_means_and_bands(tmp_path, monkeypatch):

@@ -84,6 +84,9 @@ def test_make_alone_prints_help_with_an_example(door: Door) -> None:
         ("eval", {"TASK": TASK}, "SUB"),
         ("validate", {"TASK": TASK, "SUB": ""}, "SUB"),
         ("leaderboard", {}, "TASK"),
+        ("run", {"SUB": "x"}, "ENV"),
+        ("references", {}, "TASK"),
+        ("export", {"TASK": TASK}, "CURVES"),
     ],
 )
 def test_a_missing_setting_gets_one_line_that_names_it(
@@ -152,6 +155,9 @@ def test_the_number_of_workers_is_a_number(door: Door) -> None:
     [
         ("help", SETTINGS),
         ("leaderboard", ["TASK", "PROFILE", "HELDOUT", "STORE"]),
+        ("run", ["SUB", "ENV", "SEED", "STEPS", "STOCK"]),
+        ("references", ["TASK", "PROFILE", "STORE"]),
+        ("export", ["TASK", "CURVES", "PROFILE", "STORE"]),
         ("test", ["TESTS", "JOBS"]),
         ("setup", ["PYTHON"]),
     ],
@@ -163,9 +169,21 @@ def test_no_other_target_runs_what_a_value_says(door: Door, target: str, named: 
     assert (done.returncode == 0) == (target == "help")
 
 
-@pytest.mark.parametrize("name", ["YES", "RERUN"])
-def test_a_switch_takes_one_or_nothing(door: Door, name: str) -> None:
-    done = door.make("eval", f"TASK={TASK}", "SUB=x", f"{name}=$(shell canary)")
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [
+        ("eval", "YES"),
+        ("eval", "RERUN"),
+        ("eval", "STOCK"),
+        ("references", "SHIP"),
+        ("run", "PDB"),
+        ("export", "FOR_SUBMITTER"),
+    ],
+)
+def test_a_switch_takes_one_or_nothing(door: Door, target: str, name: str) -> None:
+    needed = [f"TASK={TASK}", "SUB=x", "ENV=x", "CURVES=x.csv"]
+
+    done = door.make(target, *needed, f"{name}=$(shell canary)")
 
     assert not door.trace.exists()
     assert done.stderr.splitlines() == [done.stderr.strip()]

@@ -61,10 +61,14 @@ def constructed(module, observation_dim, action_dim, max_action, **constants):
 
 
 @pytest.fixture(autouse=True)
-def _torchs_own_backends():
+def _as_in_a_guest():
+    """One thread, and torch's own backends until a test says otherwise."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     numerics.install({})
     yield
     numerics.install({})
+    torch.set_num_threads(threads)
 
 
 # ---- by hand: linear networks with known weights, all arithmetic again in numpy ----
@@ -415,10 +419,12 @@ def test_sacs_evaluation_acts_with_the_mean_and_draws_nothing(noises):
 
 # ---- backends ----
 
-AGREEMENT = 1e-3
-"""Largest difference of a series of a hundred logged values, in units of its largest value.
+AT_FIRST, LATER = 1e-4, 1e-2
+"""Bounds on a difference of losses, over the first ten updates and over a hundred.
 
-Measured over 10 seeds of each reference: PLACEHOLDER.
+Measured against stock: 1.3e-5 at most over the first ten (oneDNN, 40 seeds of each reference) and
+2.3e-3 over a hundred (with oneDNN and without, 10 seeds). Four seeds of five stay under 1e-5 to the
+end; in the others a unit of a ReLU wakes up for rounding's sake, and Adam gives it a whole step.
 """
 
 
@@ -441,9 +447,12 @@ def logged(name, backends, seed, count=100):
     return {key: np.array(values) for key, values in series.items()}
 
 
-def difference(one, other):
-    assert one.keys() == other.keys()
-    return {key: np.abs(one[key] - other[key]).max() / np.abs(one[key]).max() for key in one}
+def difference(one, other, count=100):
+    """The largest of both losses' first values, in units of the largest value."""
+    return max(
+        np.abs(one[each] - other[each])[:count].max() / np.abs(one[each]).max()
+        for each in ("q_loss", "actor_loss")
+    )
 
 
 @pytest.mark.parametrize("name", REFERENCES)
@@ -455,9 +464,12 @@ def test_stock_and_tuned_backends_compute_the_same_losses_to_rounding(name, monk
     assert products == []
     tuned = logged(name, {**TUNED, "matmul": "onednn"}, seed=0)
     assert len(products) > 1_000
-    assert all(each < AGREEMENT for each in difference(stock, tuned).values())
+    assert len(stock["q_loss"]) == 100
+    assert difference(stock, tuned, 10) < AT_FIRST
+    assert difference(stock, tuned) < LATER
     other = logged(name, STOCK, seed=1)
-    assert all(difference(stock, other)[key] > 20 * AGREEMENT for key in ("q_loss", "actor_loss"))
+    assert difference(stock, other, 10) > 100 * AT_FIRST
+    assert difference(stock, other) > 5 * LATER
 
 
 # ---- through the sandbox ----
@@ -512,10 +524,8 @@ def test_each_reference_is_accepted_trained_and_scored(name, alone):
 @pytest.mark.parametrize("name", REFERENCES)
 def test_a_run_outside_the_sandbox_exports_the_same_bytes(name, alone):
     task = Task.load(TASK)
-    threads = torch.get_num_threads()
     bare = BareRun(task, PROFILE, task.environments[CHEETAH], 42, TUNED)
     bare.train(accepted(name).source.decode(), lambda line: None)
-    torch.set_num_threads(threads)
     training = alone(name).training
     assert hashlib.sha256(bare.policy).hexdigest() == training.policy_sha256
     assert tuple(bare.training_returns) == training.episode_returns
