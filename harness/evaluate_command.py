@@ -264,9 +264,13 @@ def _current(task: Task, profile: Profile, own: HeldOut | None, store: Store, sa
             heldout_hash = newest.heldout_sha256
         else:
             example = task.load_heldout()
-            heldout_hash = content_hash(example) if example.profiles.get(profile.name) else None
+            heldout_hash = (
+                content_hash(example.only(profile.name))
+                if example.profiles.get(profile.name)
+                else None
+            )
     else:
-        heldout_hash = content_hash(own)
+        heldout_hash = content_hash(own.only(profile.name))
     return Current(
         task=task.name,
         task_version=task.version,

@@ -59,7 +59,9 @@ def make_manifest(
     environments = _environments(conditions)
     heldout = conditions.heldout_kind if any(each.heldout for each in environments) else "none"
     heldout_hash = (
-        content_hash(conditions.heldout) if conditions.heldout and heldout != "none" else None
+        content_hash(conditions.heldout.only(profile.name))
+        if conditions.heldout and heldout != "none"
+        else None
     )
     # Without the held-out list's hash: a submitter sees the id, and could confirm a guess with it.
     identity = [task.name, task.version, profile.name, name, accepted.sha256, heldout]

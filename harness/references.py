@@ -233,7 +233,7 @@ def _manifest(task: Task, profile: Profile, heldout: HeldOut, runs: list[Shipped
         scaffold_sha256=hashlib.sha256(task.scaffold).hexdigest(),
         profile_sha256=profile_hash(task, profile),
         heldout="example" if held else "none",
-        heldout_sha256=content_hash(heldout) if held else None,
+        heldout_sha256=content_hash(heldout.only(profile.name)) if held else None,
         key_fingerprint="",
         sandbox=first.sandbox,
         confined=True,

@@ -170,6 +170,15 @@ class HeldOut(Model):
     scales: Mapping[str, Mapping[str, Scale]] = Field(default_factory=dict)
     """By profile, then by environment id."""
 
+    def only(self, profile: str) -> "HeldOut":
+        """What concerns one profile: evaluations are compared by that, and not by the whole file."""
+        ids = self.profiles.get(profile, ())
+        return HeldOut(
+            profiles={profile: ids},
+            environments={id_: self.environments[id_] for id_ in ids},
+            scales={profile: self.scales.get(profile, {})},
+        )
+
 
 class Task(Model):
     """One task, read whole: `load` checks it against its scaffold."""

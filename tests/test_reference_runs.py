@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness import references
-from harness.intake.submission import accept
+from harness import evaluate_command, references
+from harness.cli import ExitStatus
+from harness.intake.submission import Accepted, accept
 from harness.layout import attempt_directory
 from harness.manifest import profile_hash
 from harness.records import Record
@@ -43,7 +44,9 @@ def scales(task: Task, profile: Profile) -> dict[str, Scale]:
 
 def current(task: Task, profile: Profile) -> Current:
     heldout = task.load_heldout()
-    listed = content_hash(heldout) if heldout.profiles.get(profile.name) else None
+    listed = (
+        content_hash(heldout.only(profile.name)) if heldout.profiles.get(profile.name) else None
+    )
     return Current(task.name, task.version, profile.name, profile_hash(task, profile), listed)
 
 
@@ -314,3 +317,55 @@ def test_another_held_out_list_in_force_leaves_shipped_runs_unranked_and_says_wh
     rows = build_board(other, [], shipped=references.evaluations(task, quick, quiet)).rows
 
     assert all("other held-out environments" in row.why_unranked for row in rows)
+
+
+# --- making them ----------------------------------------------------------------------------------
+
+
+def _request(task: Task, store: Path) -> evaluate_command.Request:
+    return evaluate_command.Request(
+        task=task,
+        profile=task.profile("quick"),
+        heldout=task.load_heldout(),
+        heldout_kind="example",
+        name="",
+        workers=None,
+        yes=True,
+        rerun=False,
+        stock=False,
+        store_root=store,
+        board_root=store,
+    )
+
+
+def test_references_evaluates_each_algorithm_under_its_name_and_goes_on_after_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def run(request: evaluate_command.Request, accepted: Accepted) -> ExitStatus:
+        asked.append((request.name, accepted.form))
+        return ExitStatus.UNSCORED_RUNS if request.name == "ddpg" else ExitStatus.SCORED
+
+    monkeypatch.setattr(evaluate_command, "run", run)
+
+    status = evaluate_command.run_references(_request(Task.load(TASK), tmp_path), ship=False)
+
+    assert asked == [(name, "region file") for name in ("ddpg", "sac", "td3")]
+    assert status is ExitStatus.UNSCORED_RUNS
+
+
+def test_references_stops_where_it_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def run(request: evaluate_command.Request, accepted: Accepted) -> ExitStatus:
+        asked.append(request.name)
+        return ExitStatus.INTERRUPTED
+
+    monkeypatch.setattr(evaluate_command, "run", run)
+
+    status = evaluate_command.run_references(_request(Task.load(TASK), tmp_path), ship=True)
+
+    assert (asked, status) == (["ddpg"], ExitStatus.INTERRUPTED)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from harness.intake.submission import accept
-from harness.task import REPOSITORY, TASKS, Task, TaskError, plan
+from harness.task import REPOSITORY, TASKS, Task, TaskError, content_hash, plan
 from harness.training.environments import EnvironmentMismatch, SteppedEnvironment, make
 from sandbox.guest.__main__ import load_source
 from sandbox.guest.parameters import check_budget
@@ -133,7 +133,7 @@ def test_a_held_out_file_that_names_a_visible_environment_is_refused(tmp_path):
 def test_an_unknown_task_or_profile_is_answered_with_those_there_are():
     with pytest.raises(TaskError, match=TASK):
         Task.load("rl-offpolicy")
-    with pytest.raises(TaskError, match="full, quick, smoke"):
+    with pytest.raises(TaskError, match="full, lite, quick, smoke"):
         REFERENCE.profile("fulll")
 
 
@@ -191,3 +191,14 @@ def test_settings_that_change_scores_are_recorded():
     assert recorded["use_contact_forces"] is False
     assert recorded["terminate_when_unhealthy"] is True
     assert "healthy_reward" in recorded
+
+
+def test_what_is_held_out_in_one_profile_says_nothing_of_another():
+    """So that a list for one profile does not set evaluations of the others apart."""
+    heldout = Task.load(TASK).load_heldout()
+    fewer = heldout.model_copy(update={"profiles": {**heldout.profiles, "full": ("Ant-v4",)}})
+
+    assert content_hash(fewer.only("quick")) == content_hash(heldout.only("quick"))
+    assert content_hash(fewer.only("full")) != content_hash(heldout.only("full"))
+    assert set(heldout.only("quick").environments) == {"InvertedPendulum-v4"}
+    assert heldout.only("smoke").environments == {}
