@@ -1,6 +1,6 @@
 """Do the tuned numeric backends change what an algorithm reaches? Ten paired seeds tell.
 
-    python -m benchmarks.equivalence train [--environments Reacher-v4 ...] [--jobs 2]
+    python -m benchmarks.equivalence train [--references sac] [--environments Reacher-v4] [--jobs 2]
     python -m benchmarks.equivalence report
 
 `train` trains each reference in the `quick` profile, in a process of its own, once with every
@@ -38,7 +38,7 @@ RESULTS = Path(__file__).with_name("equivalence.csv")
 COLUMNS = ("reference", "environment", "seed", "backends", "mean_return", "episodes", "steps")
 
 
-def train(environments: list[str], jobs: int) -> None:
+def train(references: list[str], environments: list[str], jobs: int) -> None:
     """Train what has no line yet, `jobs` at once."""
     done = set()
     if RESULTS.exists():
@@ -65,7 +65,7 @@ def train(environments: list[str], jobs: int) -> None:
         (reference, environment, str(seed), backends)
         for environment in environments
         for seed in SEEDS
-        for reference in REFERENCES
+        for reference in references
         for backends in BACKENDS
     ]
     with ThreadPoolExecutor(jobs) as pool:
@@ -124,6 +124,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
     training = commands.add_parser("train")
+    training.add_argument("--references", nargs="+", choices=REFERENCES, default=REFERENCES)
     training.add_argument("--environments", nargs="+", default=["Reacher-v4"])
     training.add_argument("--jobs", type=int, default=2)
     cell = commands.add_parser("one")
@@ -132,7 +133,7 @@ def main() -> None:
     commands.add_parser("report")
     given = parser.parse_args()
     if given.command == "train":
-        train(given.environments, given.jobs)
+        train(given.references, given.environments, given.jobs)
     elif given.command == "one":
         one(given.reference, given.environment, int(given.seed), given.backends)
     else:

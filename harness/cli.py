@@ -189,14 +189,17 @@ def leaderboard(
     task, heldout, kind = _load(task_name, heldout_option)
     from harness import evaluate_command
 
-    evaluate_command.show_leaderboard(
-        task,
-        _profile(task, profile_name),
-        heldout if kind == "own" else None,
-        store_root,
-        _board_root(store_root, board_root),
-        for_submitter,
-    )
+    try:
+        evaluate_command.show_leaderboard(
+            task,
+            _profile(task, profile_name),
+            heldout if kind == "own" else None,
+            store_root,
+            _board_root(store_root, board_root),
+            for_submitter,
+        )
+    except TaskError as error:
+        _stop(ExitStatus.USAGE, str(error))
 
 
 @app.command()

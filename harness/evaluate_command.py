@@ -26,7 +26,7 @@ from harness.results.publish import write_leaderboard, write_reports
 from harness.results.store import OtherSchema, Say, Store
 from harness.results.summary import RecordsError, Summary
 from harness.results.untrusted import one_line
-from harness.task import HeldOut, Profile, Task, content_hash
+from harness.task import HeldOut, Profile, Task, TaskError, content_hash
 from harness.training.environments import EnvironmentMismatch, make
 from sandbox.base import SandboxError, load_backend
 
@@ -59,7 +59,7 @@ def run(request: Request, accepted: Accepted) -> ExitStatus:
         return _run(request, accepted, console)
     except KeyboardInterrupt:
         return _fail(ExitStatus.INTERRUPTED, "interrupted; the same command goes on from here")
-    except EnvironmentMismatch as error:
+    except (EnvironmentMismatch, TaskError) as error:
         return _fail(ExitStatus.USAGE, str(error))
     except (
         Busy,

@@ -171,7 +171,7 @@ class HeldOut(Model):
     """By profile, then by environment id."""
 
     def only(self, profile: str) -> "HeldOut":
-        """What concerns one profile: evaluations are compared by that, and not by the whole file."""
+        """What concerns one profile: evaluations are compared by that, not by the whole file."""
         ids = self.profiles.get(profile, ())
         return HeldOut(
             profiles={profile: ids},

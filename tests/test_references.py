@@ -423,8 +423,8 @@ AT_FIRST, LATER = 1e-4, 1e-2
 """Bounds on a difference of losses, over the first ten updates and over a hundred.
 
 Measured against stock: 1.3e-5 at most over the first ten (oneDNN, 40 seeds of each reference) and
-2.3e-3 over a hundred (with oneDNN and without, 10 seeds). Four seeds of five stay under 1e-5 to the
-end; in the others a unit of a ReLU wakes up for rounding's sake, and Adam gives it a whole step.
+2.3e-3 over a hundred (with oneDNN and without, 10 seeds each). Most runs stay near 1e-7 to the end;
+one in seven passes 1e-5, as a difference in a last bit is carried on by a hundred steps of Adam.
 """
 
 
@@ -447,11 +447,12 @@ def logged(name, backends, seed, count=100):
     return {key: np.array(values) for key, values in series.items()}
 
 
-def difference(one, other, count=100):
-    """The largest of both losses' first values, in units of the largest value."""
+def difference(one, other, count):
+    """The largest of both losses in the first updates, in units of the largest loss of `one`."""
+    turns = {"q_loss": count, "actor_loss": count // 2}
     return max(
-        np.abs(one[each] - other[each])[:count].max() / np.abs(one[each]).max()
-        for each in ("q_loss", "actor_loss")
+        np.abs(one[each][:n] - other[each][:n]).max() / np.abs(one[each]).max()
+        for each, n in turns.items()
     )
 
 
@@ -466,10 +467,8 @@ def test_stock_and_tuned_backends_compute_the_same_losses_to_rounding(name, monk
     assert len(products) > 1_000
     assert len(stock["q_loss"]) == 100
     assert difference(stock, tuned, 10) < AT_FIRST
-    assert difference(stock, tuned) < LATER
-    other = logged(name, STOCK, seed=1)
-    assert difference(stock, other, 10) > 100 * AT_FIRST
-    assert difference(stock, other) > 5 * LATER
+    assert difference(stock, tuned, 100) < LATER
+    assert difference(stock, logged(name, STOCK, seed=1, count=10), 10) > 5 * LATER
 
 
 # ---- through the sandbox ----
@@ -485,7 +484,12 @@ PARAMETERS = {
     "td3": 2 * ACTOR + 4 * CRITIC,
     "sac": GAUSSIAN_ACTOR + 4 * CRITIC + 1,
 }
-PROFILE = small_profile(CHEETAH, PENDULUM, eval_episodes=1, final_episodes=2)
+PROFILE = small_profile(
+    CHEETAH, PENDULUM, total_timesteps=30, learning_starts=20, eval_episodes=1, final_episodes=2
+)
+ONE_PROCESS_EACH = [
+    pytest.param(name, marks=pytest.mark.xdist_group(f"reference {name}")) for name in REFERENCES
+]
 
 
 @pytest.fixture(scope="module")
@@ -509,19 +513,17 @@ def test_the_counts_at_half_cheetahs_shapes_are_the_published_ones():
     assert PARAMETERS == {"ddpg": 288_270, "td3": 432_656, "sac": 362_257}
 
 
-@pytest.mark.xdist_group("references")
-@pytest.mark.parametrize("name", REFERENCES)
+@pytest.mark.parametrize("name", ONE_PROCESS_EACH)
 def test_each_reference_is_accepted_trained_and_scored(name, alone):
     record = alone(name)
     assert record.verdict.kind == "scored"
     assert (record.environment, record.seed) == (CHEETAH, 42)
-    assert record.training.steps == 40
+    assert record.training.steps == 30
     assert record.training.parameters == PARAMETERS[name]
     assert len(record.final.returns) == 2
 
 
-@pytest.mark.xdist_group("references")
-@pytest.mark.parametrize("name", REFERENCES)
+@pytest.mark.parametrize("name", ONE_PROCESS_EACH)
 def test_a_run_outside_the_sandbox_exports_the_same_bytes(name, alone):
     task = Task.load(TASK)
     bare = BareRun(task, PROFILE, task.environments[CHEETAH], 42, TUNED)
@@ -531,7 +533,7 @@ def test_a_run_outside_the_sandbox_exports_the_same_bytes(name, alone):
     assert tuple(bare.training_returns) == training.episode_returns
 
 
-@pytest.mark.xdist_group("references")
+@pytest.mark.xdist_group("reference sac")
 def test_a_run_beside_another_gives_the_bytes_and_the_curve_of_the_run_alone(alone, tmp_path):
     """SAC: of the three it draws the most from global generators."""
     store = Store(tmp_path / "store")
