@@ -41,8 +41,10 @@ TUNED: Mapping[str, str] = {
 """What evaluations use, with oneDNN for the matrix products where that is faster."""
 
 ONEDNN_GAIN = 1.1
-"""How much faster oneDNN must be to be used: less is within a probe's noise (0.92 to 1.07 in a dozen
-probes of a CPU without AVX-512; facts of one with it: 1.8 to 2.1)."""
+"""How much faster oneDNN must be to be used: less is within a probe's noise.
+
+Probes of one CPU without AVX-512 said 0.92 to 1.07; with AVX-512, 1.8 to 2.1 was measured.
+"""
 
 _MALLOC = {
     # The largest that glibc accepts: tensors of a batch are not mapped anew for every update.

@@ -104,8 +104,20 @@ def _worth_it(left: torch.Tensor, right: torch.Tensor) -> bool:
         and left.shape[1] == right.shape[0]
         and left.numel() * right.shape[1] >= ONEDNN_MULTIPLICATIONS
         and left.dtype == right.dtype == torch.float32
+        and _is_dense(left)
+        and _is_dense(right)
     )
 
 
+def _is_dense(matrix: torch.Tensor) -> bool:
+    """Or the transpose of one: other views fall to oneDNN's slowest kernels."""
+    return matrix.is_contiguous() or matrix.t().is_contiguous()
+
+
 def _is_bias(added: torch.Tensor, right: torch.Tensor) -> bool:
-    return added.dim() == 1 and added.shape[0] == right.shape[1] and added.dtype == torch.float32
+    return (
+        added.dim() == 1
+        and added.shape[0] == right.shape[1]
+        and added.dtype == torch.float32
+        and added.is_contiguous()  # oneDNN reads another one wrongly
+    )
