@@ -84,7 +84,10 @@ class BareRun:
         seed_everything(self._seed)
         self.module = load_source(source, SHOWN_AS)
         loopback = _Loopback(self, self._profile, self._environment, self._episodes, say)
-        self.module.train(TrainingEnvironment(loopback, _NoClock(), self._config("learner")))
+        try:
+            self.module.train(TrainingEnvironment(loopback, _NoClock(), self._config("learner")))
+        finally:
+            self._episodes.close()
         self.seconds = time.perf_counter() - loopback.began
 
     def evaluate(self, episodes: int) -> list[float]:

@@ -71,7 +71,12 @@ def run(request: Request, path: Path, debugger: bool) -> ExitStatus:
 
     profile = shortened(request.task.profile(PROFILE), request.steps)
     print(_heading(request, profile), flush=True)
-    bare = BareRun(request.task, profile, request.environment, request.seed, choose(request.stock))
+    try:
+        backends = choose(request.stock)
+    except OSError as error:
+        print(f"touchstone: {error}", file=sys.stderr)
+        return ExitStatus.INFRASTRUCTURE
+    bare = BareRun(request.task, profile, request.environment, request.seed, backends)
     try:
         bare.train(submission.source.decode(), lambda line: print(line, flush=True))
         returns = bare.evaluate(profile.eval_episodes)

@@ -112,7 +112,7 @@ def test_a_refused_submission_exits_3_with_line_rule_and_advice(tmp_path):
     ("arguments", "words"),
     [
         (["eval", "no-such-task", TD3], "no task 'no-such-task'"),
-        (["eval", TASK, TD3, "--profile", "fast"], "full, quick, smoke"),
+        (["eval", TASK, TD3, "--profile", "fast"], "full, lite, quick, smoke"),
         (["eval", TASK, TD3, "--heldout", "missing.toml"], "missing.toml"),
         (["report", "nowhere"], "nowhere holds no evaluation"),
     ],
@@ -127,7 +127,10 @@ def test_a_mistake_in_the_command_exits_2_with_one_line(tmp_path, arguments, wor
 @pytest.mark.parametrize(
     ("own", "words"),
     [
-        ('[profiles]\nful = ["Swimmer-v4"]\n', "no profile 'ful'; it has: full, quick, smoke"),
+        (
+            '[profiles]\nful = ["Swimmer-v4"]\n',
+            "no profile 'ful'; it has: full, lite, quick, smoke",
+        ),
         ('[profiles]\nquick = ["Swimmer-v4"]\n', "lists no environment for smoke"),
         ('[profiles]\nsmoke = ["Swimmer-v4"]\n', "observation_dim is (8,), the task says (9,)"),
         ('[profiles]\nsmoke = ["Swimmer-v44"]\n', "Swimmer-v44"),

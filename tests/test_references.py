@@ -422,7 +422,7 @@ def test_sacs_evaluation_acts_with_the_mean_and_draws_nothing(noises):
 AT_FIRST, LATER = 1e-4, 1e-2
 """Bounds on a difference of losses, over the first ten updates and over a hundred.
 
-Measured against stock: 1.3e-5 at most over the first ten (oneDNN, 40 seeds of each reference) and
+Measured against stock: 1.3e-5 at most over the first ten (oneDNN, 40 seeds of DDPG and TD3) and
 2.3e-3 over a hundred (with oneDNN and without, 10 seeds each). Most runs stay near 1e-7 to the end;
 one in seven passes 1e-5, as a difference in a last bit is carried on by a hundred steps of Adam.
 """

@@ -45,8 +45,9 @@ class QNetwork(nn.Module):
 class OffPolicyAlgorithm:
     """SAC with a learned temperature (Haarnoja et al. 2018, arXiv 1812.05905), as in CleanRL.
 
-    One difference to CleanRL's script: the task's learning rate, 3e-4, for every network and the
-    temperature, where the script gives the critics and the temperature 1e-3.
+    Two differences to CleanRL's script: the task's learning rate, 3e-4, for every network and the
+    temperature, where the script gives the critics and the temperature 1e-3; and a temperature that
+    learns from the actions of the actor's own step, where the script draws others after it.
     """
 
     def __init__(self, obs_dim, action_dim, max_action, device, args):

@@ -30,18 +30,28 @@ def install(numerics: Mapping[str, str]) -> None:
 
 
 def adam(parameters: Iterable[nn.Parameter], lr: float, **options: Any) -> torch.optim.Adam:
-    """`torch.optim.Adam(parameters, lr, **options)`, in one fused step for all of its tensors."""
-    if _chosen.get("adam") == "fused":
+    """`torch.optim.Adam(parameters, lr, **options)`, in one fused step for all of its tensors.
+
+    Options that ask for another form of Adam, `foreach` or `differentiable`, get it.
+    """
+    if _chosen.get("adam") == "fused" and not options.keys() & {"foreach", "differentiable"}:
         options = {"fused": True} | options
     return torch.optim.Adam(parameters, lr, **options)
 
 
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Polyak averaging in place: target = (1 - tau) * target + tau * source, over parameters."""
+    """Polyak averaging in place: target = (1 - tau) * target + tau * source, over parameters.
+
+    Raises ValueError, before anything has moved, where the two have not as many parameters.
+    """
     slow: list[torch.Tensor] = list(target.parameters())
     fast: list[torch.Tensor] = list(source.parameters())
+    if len(slow) != len(fast):
+        raise ValueError(
+            f"soft_update: {len(slow)} parameters in the target, {len(fast)} in source"
+        )
     with torch.no_grad():
-        if _chosen.get("soft_update") == "foreach":
+        if _chosen.get("soft_update") == "foreach" and slow:
             torch._foreach_lerp_(slow, fast, tau)
             return
         for each, towards in zip(slow, fast, strict=True):
