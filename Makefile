@@ -35,7 +35,7 @@ define HELP
 Touchstone trains and scores submitted reinforcement-learning algorithms.
 
   make eval TASK= SUB=        train, score, report; the same command again goes on where it stopped
-      PROFILE=quick           full (the default: core-days), quick (minutes), smoke (plumbing)
+      PROFILE=quick           full (the default: core-days), lite (core-hours), quick (minutes), smoke
       NAME=my-algorithm       the submission's name; else its file's stem
       HELDOUT=my.toml         held-out environments of your own; 0: none, unranked
       WORKERS=2               runs at once; else what cores and memory allow
@@ -45,8 +45,8 @@ Touchstone trains and scores submitted reinforcement-learning algorithms.
   make validate TASK= SUB=    would it be accepted? which line breaks which rule?
   make run SUB= ENV=Hopper-v4 train one run outside the sandbox, unranked, to look inside
       SEED=7 STEPS=50000      which and how long; PDB=1: a debugger where it raises; STOCK=1
-  make references TASK=       evaluate the reference algorithms; PROFILE=, WORKERS=, YES=, STORE=,
-      SHIP=1                  STOCK= as above; write their runs into the task's directory
+  make references TASK=       evaluate the reference algorithms; PROFILE=, HELDOUT=, WORKERS=, YES=,
+      SHIP=1                  STORE=, STOCK= as above; write their runs into the task's directory
   make leaderboard TASK=      rebuild and show it; PROFILE=, HELDOUT=, STORE= as above
   make export TASK= CURVES=   learning curves into a .parquet or .csv; PROFILE=, STORE= as above
       FOR_SUBMITTER=1         without held-out runs
@@ -84,6 +84,7 @@ references: EXAMPLE := TASK=rl-offpolicy-continuous PROFILE=quick
 references:
 	@$(call need,TASK)$(set_up)
 	$(touchstone) references $(call option,PROFILE,profile) $(call option,WORKERS,workers) \
+	  $(call option,HELDOUT,heldout) \
 	  $(call option,STORE,store) $(call switch,YES,yes) $(call switch,STOCK,stock) \
 	  $(call switch,SHIP,ship) -- $(call quoted,TASK)
 

@@ -96,9 +96,11 @@ class BareRun:
         count = min(POOL_SIZE, episodes)
         environments = [SteppedEnvironment(self._environment) for _ in range(count)]
         seeds = range(EVALUATION_SEED, EVALUATION_SEED + episodes)
-        played = Acting(actor, environments, self._environment.action_dim).play(seeds)
-        for each in environments:
-            each.close()
+        try:
+            played = Acting(actor, environments, self._environment.action_dim).play(seeds)
+        finally:
+            for each in environments:
+                each.close()
         return played.returns
 
     def _config(self, role: str) -> dict[str, object]:

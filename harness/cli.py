@@ -123,16 +123,17 @@ def evaluate_references(
     ship: Annotated[
         bool, typer.Option("--ship", help="Write the runs into the task's reference_runs/.")
     ] = False,
+    heldout_option: Held = "",
     stock: Stock = False,
     store_root: StoreRoot = DEFAULT_STORE,
     board_root: BoardRoot = None,
 ) -> None:
     """Evaluate every reference algorithm of a task. The same command again resumes."""
-    task, heldout, kind = _load(task_name, "")
+    task, heldout, kind = _load(task_name, heldout_option)
     from harness import evaluate_command
 
-    if ship and stock:
-        _stop(ExitStatus.USAGE, "--ship takes runs with the tuned backends, not --stock's")
+    if ship and (stock or heldout_option):
+        _stop(ExitStatus.USAGE, "--ship takes tuned runs on the repository's own held-out list")
     request = evaluate_command.Request(
         task=task,
         profile=_profile(task, profile_name),

@@ -1,6 +1,7 @@
 """What `touchstone eval` does, from an accepted source to an exit status."""
 
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -15,18 +16,25 @@ from harness.estimate import Estimate, TooSmall, estimate
 from harness.evaluation import Busy, Evaluation, begin
 from harness.executors.base import EvaluatorFailed
 from harness.executors.local import LocalExecutor
+from harness.intake.refusals import Refused
 from harness.intake.submission import Accepted, accept
 from harness.keys import KeyMissing
-from harness.layout import LOGS
+from harness.layout import LOGS, MANIFEST, read_manifest
 from harness.live import duration, watch
-from harness.manifest import Conditions, ManifestDiffers, make_plan, profile_hash
-from harness.numerics import STOCK, choose
-from harness.results.leaderboard import Current, to_table
+from harness.manifest import (
+    Conditions,
+    ManifestDiffers,
+    evaluation_id,
+    make_plan,
+    profile_hash,
+)
+from harness.numerics import choose
+from harness.results.leaderboard import Current, Evaluated, to_table
 from harness.results.publish import write_leaderboard, write_reports
 from harness.results.store import OtherSchema, Say, Store
 from harness.results.summary import RecordsError, Summary
 from harness.results.untrusted import one_line
-from harness.task import HeldOut, Profile, Task, TaskError, content_hash
+from harness.task import HeldOut, Profile, Task, TaskError, plan
 from harness.training.environments import EnvironmentMismatch, make
 from sandbox.base import SandboxError, load_backend
 
@@ -81,28 +89,52 @@ def run_references(request: Request, ship: bool) -> ExitStatus:
 
     Each is an evaluation like any other: what has finished is kept, and the same command goes on.
     """
-    sources: set[str] = set()
+    task, profile = request.task, request.profile
+    ids: set[str] = set()
     worst = ExitStatus.SCORED
-    for path in references.algorithms(request.task):
-        accepted = accept(request.task, path)
-        sources.add(accepted.sha256)
-        status = run(request._replace(name=path.stem), accepted)
+    for path in references.algorithms(task):
+        try:
+            accepted = accept(task, path)
+        except Refused as refused:
+            print(refused, file=sys.stderr)
+            return ExitStatus.REJECTED
+        named = request._replace(name=path.stem)
+        ids.add(_evaluation_id(named, accepted))
+        status = run(named, accepted)
         if status in (ExitStatus.INTERRUPTED, ExitStatus.USAGE):
             return status
         worst = max(worst, status)
     if ship:
         say = _printer(Console(highlight=False))
-        task, profile = request.task, request.profile
         store = Store(request.store_root.absolute())
-        stored = [
-            each
-            for each in store.evaluations(task.name, profile.name, say)
-            if each.manifest.source_sha256 in sources
-            and each.manifest.heldout != "own"
-            and each.manifest.numerics != STOCK
-        ]
-        say(f"reference runs: {references.write(task, profile, stored)}")
+        evaluations = store.evaluations(task.name, profile.name, say)
+        made = [each for each in evaluations if each.manifest.evaluation in ids]
+        try:
+            say(f"reference runs: {references.write(task, profile, made)}")
+        except (OSError, ValidationError, RecordsError) as error:
+            return _fail(ExitStatus.INFRASTRUCTURE, str(error))
     return worst
+
+
+def _evaluation_id(request: Request, accepted: Accepted) -> str:
+    environments = plan(request.task, request.profile, request.heldout)
+    return evaluation_id(
+        request.task,
+        request.profile,
+        request.name,
+        accepted.sha256,
+        request.heldout_kind if any(each.heldout for each in environments) else "none",
+        request.stock,
+    )
+
+
+def _numerics(request: Request, accepted: Accepted, store: Store) -> Mapping[str, str]:
+    """Those of the evaluation's manifest; a new one's are chosen, which may take a probe."""
+    id_ = _evaluation_id(request, accepted)
+    directory = store.directory(request.task.name, request.profile.name, id_)
+    if (directory / MANIFEST).exists():
+        return read_manifest(directory).numerics
+    return choose(request.stock)
 
 
 def _fail(status: ExitStatus, message: str) -> ExitStatus:
@@ -117,6 +149,10 @@ def _run(request: Request, accepted: Accepted, console: Console) -> ExitStatus:
         raise SandboxError(
             "\n".join(f"{each.what}. What to do: {each.remedy}" for each in problems)
         )
+    store = Store(request.store_root.absolute())
+    say = _printer(console)
+    # Read now: what is wrong with it should not show after days.
+    shipped = references.evaluations(request.task, request.profile, say)
     conditions = Conditions(
         request.task,
         request.profile,
@@ -124,10 +160,8 @@ def _run(request: Request, accepted: Accepted, console: Console) -> ExitStatus:
         request.heldout_kind,
         sandbox,
         DEVICE,
-        choose(request.stock),
+        _numerics(request, accepted, store),
     )
-    store = Store(request.store_root.absolute())
-    say = _printer(console)
 
     with begin(conditions, accepted, request.name, store, say) as evaluation:
         # Of an evaluation that has not come to its end, the same command is a resume and no more.
@@ -147,7 +181,7 @@ def _run(request: Request, accepted: Accepted, console: Console) -> ExitStatus:
             executor = LocalExecutor(evaluation.directory, store.key_file, expected.workers)
             with watch(console) as watcher:
                 evaluation.run(executor, watcher)
-        return _publish(request, evaluation, store, console)
+        return _publish(request, evaluation, store, console, shipped)
 
 
 def _shown(name: str) -> str:
@@ -186,7 +220,11 @@ def _agreed(request: Request, console: Console) -> bool:
 
 
 def _publish(
-    request: Request, evaluation: Evaluation, store: Store, console: Console
+    request: Request,
+    evaluation: Evaluation,
+    store: Store,
+    console: Console,
+    shipped: Sequence[Evaluated],
 ) -> ExitStatus:
     say = _printer(console)
     published = write_reports(store.load(evaluation.directory, say))
@@ -196,7 +234,6 @@ def _publish(
     if request.profile.table:
         own = request.heldout if request.heldout_kind == "own" else None
         current = _current(request.task, request.profile, own, store, say)
-        shipped = references.evaluations(request.task, request.profile, say)
         _, path = write_leaderboard(store, current, request.board_root, say, shipped=shipped)
         say(f"leaderboard: {path}")
     if evaluation.abandoned:
@@ -241,7 +278,8 @@ def show_leaderboard(
     console.print(to_table(board))
     elsewhere = references.published(task, profile)
     if elsewhere:
-        console.print(references.published_table(task, profile, elsewhere))
+        shown = plan(task, profile, None if for_submitter else own or task.load_heldout())
+        console.print(references.published_table(task, elsewhere, shown))
     for each in board.left_out:
         say(f"left out: {each}")
     say(str(path))
@@ -263,14 +301,9 @@ def _current(task: Task, profile: Profile, own: HeldOut | None, store: Store, sa
             newest = max(earlier, key=lambda manifest: manifest.created)
             heldout_hash = newest.heldout_sha256
         else:
-            example = task.load_heldout()
-            heldout_hash = (
-                content_hash(example.only(profile.name))
-                if example.profiles.get(profile.name)
-                else None
-            )
+            heldout_hash = task.load_heldout().digest(profile.name)
     else:
-        heldout_hash = content_hash(own.only(profile.name))
+        heldout_hash = own.digest(profile.name)
     return Current(
         task=task.name,
         task_version=task.version,

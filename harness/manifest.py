@@ -41,14 +41,33 @@ class Conditions(NamedTuple):
 
 def make_plan(conditions: Conditions) -> Plan:
     """What workers need to know, frozen."""
+    return plan_of(conditions.task, conditions.profile, _environments(conditions))
+
+
+def plan_of(task: Task, profile: Profile, environments: tuple[Planned, ...]) -> Plan:
+    """The numbers of a task that bear on the runs of those environments."""
     return Plan(
-        task=conditions.task.name,
-        task_version=conditions.task.version,
-        profile=conditions.profile,
-        environments=_environments(conditions),
-        budget=conditions.task.budget,
-        constants=conditions.task.constants,
+        task=task.name,
+        task_version=task.version,
+        profile=profile,
+        environments=environments,
+        budget=task.budget,
+        constants=task.constants,
     )
+
+
+def evaluation_id(
+    task: Task, profile: Profile, name: str, source_sha256: str, heldout: str, stock: bool
+) -> str:
+    """`<name>-<hash>`. `heldout` as in a manifest: "none", "example" or "own".
+
+    Without the held-out list's hash: a submitter sees the id, and could confirm a guess with it.
+    """
+    identity = [task.name, task.version, profile.name, name, source_sha256, heldout]
+    if stock:
+        identity.append("stock")  # an evaluation of its own, beside the one that it is held against
+    digest = hashlib.sha256(json.dumps(identity).encode()).hexdigest()
+    return f"{_safe(name)}-{digest[:12]}"
 
 
 def make_manifest(
@@ -58,20 +77,10 @@ def make_manifest(
     task, profile = conditions.task, conditions.profile
     environments = _environments(conditions)
     heldout = conditions.heldout_kind if any(each.heldout for each in environments) else "none"
-    heldout_hash = (
-        content_hash(conditions.heldout.only(profile.name))
-        if conditions.heldout and heldout != "none"
-        else None
-    )
-    # Without the held-out list's hash: a submitter sees the id, and could confirm a guess with it.
-    identity = [task.name, task.version, profile.name, name, accepted.sha256, heldout]
-    if conditions.numerics == STOCK:
-        identity.append("stock")  # an evaluation of its own, beside the one that it is held against
-    digest = hashlib.sha256(json.dumps(identity).encode()).hexdigest()
-    sandbox = conditions.sandbox
-    unranked = why_unranked(profile, sandbox.name, sandbox.confined, environments)
+    sandbox, stock = conditions.sandbox, conditions.numerics == STOCK
+    unranked = why_unranked(profile, sandbox.name, sandbox.confined, stock, environments)
     return Manifest(
-        evaluation=f"{_safe(name)}-{digest[:12]}",
+        evaluation=evaluation_id(task, profile, name, accepted.sha256, heldout, stock),
         name=name,
         form=accepted.form,
         task=task.name,
@@ -81,7 +90,7 @@ def make_manifest(
         scaffold_sha256=hashlib.sha256(task.scaffold).hexdigest(),
         profile_sha256=profile_hash(task, profile),
         heldout=heldout,
-        heldout_sha256=heldout_hash,
+        heldout_sha256=conditions.heldout.digest(profile.name) if conditions.heldout else None,
         key_fingerprint=key_fingerprint,
         sandbox=sandbox.name,
         confined=sandbox.confined,
@@ -103,28 +112,21 @@ def make_manifest(
 
 def profile_hash(task: Task, profile: Profile) -> str:
     """SHA-256 of all that a profile fixes; held-out environments have a hash of their own."""
-    visible = Plan(
-        task=task.name,
-        task_version=task.version,
-        profile=profile,
-        environments=plan(task, profile, None),
-        budget=task.budget,
-        constants=task.constants,
-    )
-    return content_hash(visible)
+    return content_hash(plan_of(task, profile, plan(task, profile, None)))
 
 
-def run_hash(task: Task, profile: Profile, environment: Environment) -> str:
+def run_hash(plan: Plan, environment: Environment) -> str:
     """SHA-256 of what fixes a run's raw return beside its source: neither scales nor limits.
 
     So reference runs stay what they are when the scales are frozen from them.
     """
     fixed = {
-        "constants": dict(task.constants),
+        "task_version": plan.task_version,
+        "constants": dict(plan.constants),
         "environment": environment.model_dump(
             include={"id", "observation_dim", "action_dim", "max_action", "time_limit"}
         ),
-        "profile": profile.model_dump(
+        "profile": plan.profile.model_dump(
             include={
                 "total_timesteps",
                 "learning_starts",
@@ -160,13 +162,19 @@ def _environments(conditions: Conditions) -> tuple[Planned, ...]:
 
 
 def why_unranked(
-    profile: Profile, sandbox: str, confined: bool, environments: tuple[Planned, ...]
+    profile: Profile,
+    sandbox: str,
+    confined: bool,
+    stock: bool,
+    environments: tuple[Planned, ...],
 ) -> str:
     """Why no such evaluation is ranked; empty where it is."""
     if not profile.ranked:
         return f"the profile {profile.name} is never ranked"
     if not confined:
         return f"the sandbox {sandbox} confines nothing"
+    if stock:
+        return "STOCK=1 is for comparison"
     if not any(each.heldout for each in environments):
         return "no held-out environments"
     without = [each.environment.id for each in environments if each.scale is None]

@@ -17,13 +17,13 @@ from pydantic import BeforeValidator, FiniteFloat, ValidationError
 from rich.table import Table
 from rich.text import Text
 
-from harness.manifest import profile_hash, run_hash, why_unranked
+from harness.layout import read_plan
+from harness.machine import PACKAGES
+from harness.manifest import plan_of, profile_hash, run_hash, why_unranked
 from harness.records import Manifest, PlannedRun, Record, RunResult, VerdictKind
 from harness.results.store import Stored
 from harness.results.summary import hardware, last_attempts
-from harness.task import REPOSITORY, HeldOut, Model, Profile, Task, TaskError, content_hash, plan
-
-PACKAGES = ("torch", "numpy", "gymnasium", "mujoco")
+from harness.task import REPOSITORY, HeldOut, Model, Planned, Profile, Task, TaskError, plan
 
 Say = Callable[[str], None]
 Line = TypeVar("Line", bound=Model)
@@ -111,7 +111,7 @@ def write(task: Task, profile: Profile, evaluations: Iterable[Stored]) -> Path:
     Evaluations of another source than the references' present ones are the caller's to leave out.
     """
     lines = [
-        _line(task, profile, stored, record)
+        _line(stored, record)
         for stored in sorted(evaluations, key=lambda each: each.manifest.name)
         for record in last_attempts(stored.manifest, stored.records).values()
     ]
@@ -144,9 +144,8 @@ def evaluations(task: Task, profile: Profile, say: Say) -> list[tuple[Manifest, 
     """
     heldout = task.load_heldout()
     environments = plan(task, profile, heldout)
-    current = {
-        each.environment.id: run_hash(task, profile, each.environment) for each in environments
-    }
+    present = plan_of(task, profile, environments)
+    current = {each.environment.id: run_hash(present, each.environment) for each in environments}
     grouped: dict[tuple[str, str], list[ShippedRun]] = defaultdict(list)
     stale = 0
     for run in read(task, profile):
@@ -165,17 +164,17 @@ def evaluations(task: Task, profile: Profile, say: Say) -> list[tuple[Manifest, 
     ]
 
 
-def published_table(task: Task, profile: Profile, lines: Sequence[Published]) -> Table:
-    """The published numbers of the profile's own environments, apart from the board.
+def published_table(task: Task, lines: Sequence[Published], shown: Sequence[Planned]) -> Table:
+    """The published numbers of those environments, apart from the board.
 
     Nothing of it compares with a score here, and a protocol's numbers only among themselves.
     """
-    ids = [each.environment.id for each in plan(task, profile, task.load_heldout())]
-    shown = sorted(
+    ids = [each.environment.id for each in shown]
+    rows = sorted(
         (line for line in lines if line.environment in ids),
         key=lambda line: (ids.index(line.environment), line.protocol, line.algorithm),
     )
-    sources = list(dict.fromkeys(line.source for line in shown))
+    sources = list(dict.fromkeys(line.source for line in rows))
     captions = [
         "evaluation: episodes apart from training, as here; training: with exploration",
         *(f"[{number}] {source}" for number, source in enumerate(sources, 1)),
@@ -187,7 +186,7 @@ def published_table(task: Task, profile: Profile, lines: Sequence[Published]) ->
     )
     for name in ("environment", "protocol", "algorithm", "mean", "std", "seeds", "source"):
         table.add_column(name, justify="right" if name in ("mean", "std", "seeds") else "left")
-    for line in shown:
+    for line in rows:
         table.add_row(
             line.environment,
             line.protocol,
@@ -201,10 +200,13 @@ def published_table(task: Task, profile: Profile, lines: Sequence[Published]) ->
 
 
 def _read(path: Path, kind: type[Line]) -> list[Line]:
-    if not path.exists():
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            lines = list(csv.DictReader(file))
+    except FileNotFoundError:
         return []
-    with path.open(newline="", encoding="utf-8") as file:
-        lines = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise TaskError(f"{path}: {error}") from error
     read = []
     for number, line in enumerate(lines, 2):
         try:
@@ -221,7 +223,7 @@ def _manifest(task: Task, profile: Profile, heldout: HeldOut, runs: list[Shipped
     first = runs[0]
     environments = plan(task, profile, heldout)
     held = any(each.heldout for each in environments)
-    unranked = why_unranked(profile, first.sandbox, True, environments)
+    unranked = why_unranked(profile, first.sandbox, True, False, environments)
     return Manifest(
         evaluation=first.evaluation,
         name=first.algorithm,
@@ -233,7 +235,7 @@ def _manifest(task: Task, profile: Profile, heldout: HeldOut, runs: list[Shipped
         scaffold_sha256=hashlib.sha256(task.scaffold).hexdigest(),
         profile_sha256=profile_hash(task, profile),
         heldout="example" if held else "none",
-        heldout_sha256=content_hash(heldout.only(profile.name)) if held else None,
+        heldout_sha256=heldout.digest(profile.name),
         key_fingerprint="",
         sandbox=first.sandbox,
         confined=True,
@@ -242,7 +244,7 @@ def _manifest(task: Task, profile: Profile, heldout: HeldOut, runs: list[Shipped
         device=first.device,
         python=first.python,
         packages={name: getattr(first, name) for name in PACKAGES},
-        numerics=dict(each.split("=", 1) for each in first.numerics.split("; ")),
+        numerics=dict(each.partition("=")[::2] for each in first.numerics.split("; ")),
         runs=tuple(
             PlannedRun(environment=each.environment.id, heldout=each.heldout, seed=seed)
             for each in environments
@@ -263,14 +265,12 @@ def _result(task: Task, profile: Profile, run: ShippedRun) -> RunResult:
     )
 
 
-def _line(task: Task, profile: Profile, stored: Stored, record: Record) -> ShippedRun:
+def _line(stored: Stored, record: Record) -> ShippedRun:
     training, origin = record.training, record.training.provenance
     final = record.final
-    environment = next(
-        each.environment
-        for each in plan(task, profile, task.load_heldout())
-        if each.environment.id == record.environment
-    )
+    # What the run was made under, which need not be the task's present numbers.
+    made_under = read_plan(stored.directory)
+    environment = made_under.planned(record.environment).environment
     return ShippedRun(
         algorithm=stored.manifest.name,
         environment=record.environment,
@@ -302,7 +302,7 @@ def _line(task: Task, profile: Profile, stored: Stored, record: Record) -> Shipp
         harness_commit=origin.harness_commit,
         evaluation=record.evaluation,
         source_sha256=record.source_sha256,
-        run_sha256=run_hash(task, profile, environment),
+        run_sha256=run_hash(made_under, environment),
     )
 
 

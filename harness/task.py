@@ -170,14 +170,21 @@ class HeldOut(Model):
     scales: Mapping[str, Mapping[str, Scale]] = Field(default_factory=dict)
     """By profile, then by environment id."""
 
-    def only(self, profile: str) -> "HeldOut":
-        """What concerns one profile: evaluations are compared by that, not by the whole file."""
+    def digest(self, profile: str) -> str | None:
+        """SHA-256 of what concerns one profile; None where nothing does.
+
+        Evaluations are compared by that, so a list for one profile does not set those of another
+        apart.
+        """
         ids = self.profiles.get(profile, ())
-        return HeldOut(
+        if not ids:
+            return None
+        only = HeldOut(
             profiles={profile: ids},
             environments={id_: self.environments[id_] for id_ in ids},
             scales={profile: self.scales.get(profile, {})},
         )
+        return content_hash(only)
 
 
 class Task(Model):

@@ -2,6 +2,7 @@
 
 import csv
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +12,13 @@ import pytest
 from harness import evaluate_command, references
 from harness.cli import ExitStatus
 from harness.intake.submission import Accepted, accept
-from harness.layout import attempt_directory
-from harness.manifest import profile_hash
-from harness.records import Record
+from harness.layout import PLAN
+from harness.manifest import plan_of, profile_hash
+from harness.records import Manifest, Record
 from harness.results.leaderboard import Current, build_board
 from harness.results.publish import write_leaderboard
 from harness.results.store import Store, Stored
-from harness.task import TASKS, Profile, Scale, Task, TaskError, content_hash, plan
+from harness.task import TASKS, Profile, Scale, Task, TaskError, plan
 from tests.builders import record
 from tests.support import TASK
 
@@ -44,10 +45,13 @@ def scales(task: Task, profile: Profile) -> dict[str, Scale]:
 
 def current(task: Task, profile: Profile) -> Current:
     heldout = task.load_heldout()
-    listed = (
-        content_hash(heldout.only(profile.name)) if heldout.profiles.get(profile.name) else None
+    return Current(
+        task.name,
+        task.version,
+        profile.name,
+        profile_hash(task, profile),
+        heldout.digest(profile.name),
     )
-    return Current(task.name, task.version, profile.name, profile_hash(task, profile), listed)
 
 
 def returns(task: Task, profile: Profile) -> dict[str, dict[str, list[float]]]:
@@ -197,7 +201,7 @@ def test_runs_are_written_and_read_as_the_evaluation_that_they_were(copied: Task
     runs = [record(manifest, run.environment, run.seed, 12.5) for run in manifest.runs]
     runs[0] = record(manifest, runs[0].environment, runs[0].seed, None)  # crashed: no return
 
-    path = references.write(copied, quick, [Stored(path_of(copied), manifest, tuple(runs))])
+    path = references.write(copied, quick, [stored(copied, quick, manifest, runs)])
     [(again, results)] = references.evaluations(copied, quick, quiet)
 
     assert path == copied.directory / "reference_runs" / "quick.csv"
@@ -210,15 +214,20 @@ def test_runs_are_written_and_read_as_the_evaluation_that_they_were(copied: Task
     assert (again.name, again.source_sha256) == ("td3", manifest.source_sha256)
 
 
-def path_of(task: Task) -> Path:
-    return attempt_directory(task.directory, "unused", 1)
+def stored(task: Task, profile: Profile, manifest: Manifest, runs: Sequence[Record]) -> Stored:
+    """As it lies in a store, made under the task's present numbers."""
+    directory = task.directory / "stored"
+    directory.mkdir(exist_ok=True)
+    frozen = plan_of(task, profile, plan(task, profile, task.load_heldout()))
+    (directory / PLAN).write_text(frozen.model_dump_json())
+    return Stored(directory, manifest, tuple(runs))
 
 
 def test_runs_of_another_edition_of_the_profile_are_left_out_and_said(copied: Task) -> None:
     quick = copied.profile("quick")
     manifest = _manifest(copied, quick, "td3")
     runs = tuple(record(manifest, run.environment, run.seed, 1.0) for run in manifest.runs)
-    references.write(copied, quick, [Stored(path_of(copied), manifest, runs)])
+    references.write(copied, quick, [stored(copied, quick, manifest, runs)])
     longer = quick.model_copy(update={"total_timesteps": 13_000})
     said: list[str] = []
 
@@ -228,12 +237,28 @@ def test_runs_of_another_edition_of_the_profile_are_left_out_and_said(copied: Ta
     assert "6 runs of another edition are left out" in line
 
 
+def test_runs_are_stamped_with_what_they_were_made_under_and_not_with_what_holds_now(
+    copied: Task,
+) -> None:
+    quick = copied.profile("quick")
+    manifest = _manifest(copied, quick, "td3")
+    runs = [record(manifest, run.environment, run.seed, 1.0) for run in manifest.runs]
+    longer = quick.model_copy(update={"total_timesteps": 13_000})
+    said: list[str] = []
+
+    references.write(copied, longer, [stored(copied, quick, manifest, runs)])
+
+    assert references.evaluations(copied, longer, said.append) == []
+    assert said
+    assert references.evaluations(copied, quick, quiet)
+
+
 def test_new_scales_do_not_make_runs_stale(copied: Task) -> None:
     """Ceilings are frozen from these very runs."""
     quick = copied.profile("quick")
     manifest = _manifest(copied, quick, "td3")
     runs = tuple(record(manifest, run.environment, run.seed, 1.0) for run in manifest.runs)
-    references.write(copied, quick, [Stored(path_of(copied), manifest, runs)])
+    references.write(copied, quick, [stored(copied, quick, manifest, runs)])
     raised = {
         id_: each.model_copy(update={"ceiling": each.ceiling + 1})
         for id_, each in quick.scales.items()
@@ -250,7 +275,7 @@ def test_a_damaged_line_is_named(copied: Task) -> None:
     quick = copied.profile("quick")
     manifest = _manifest(copied, quick, "td3")
     runs = tuple(record(manifest, run.environment, run.seed, 1.0) for run in manifest.runs)
-    path = references.write(copied, quick, [Stored(path_of(copied), manifest, runs)])
+    path = references.write(copied, quick, [stored(copied, quick, manifest, runs)])
     lines = list(csv.DictReader(path.open()))
     lines[2]["mean_return"] = "nan"
     with path.open("w", newline="") as file:
@@ -270,28 +295,35 @@ def test_what_the_operator_has_evaluated_stands_in_place_of_what_was_shipped() -
     quick = task.profile("quick")
     shipped = references.evaluations(task, quick, quiet)
     td3 = next(manifest for manifest, _ in shipped if manifest.name == "td3")
-    own = _evaluation(task, quick, "td3-again", 50.0, source_sha256=td3.source_sha256)
+    evaluation = {"evaluation": td3.evaluation, "source_sha256": td3.source_sha256}
+    manifest, records = _evaluation(task, quick, "td3", 50.0, **evaluation)
 
-    rows = build_board(current(task, quick), [own], shipped=shipped).rows
+    rows = build_board(current(task, quick), [(manifest, records)], shipped=shipped).rows
+    begun = build_board(current(task, quick), [(manifest, records[1:])], shipped=shipped)
 
     assert sorted((row.manifest.name, row.shipped) for row in rows) == [
         ("ddpg", True),
         ("sac", True),
-        ("td3-again", False),
+        ("td3", False),
     ]
+    # Until it is finished, the shipped one stays.
+    assert sorted(row.manifest.name for row in begun.rows if row.shipped) == ["ddpg", "sac", "td3"]
+    assert "1 of 6 runs have not finished" in begun.left_out[0]
 
 
-def test_an_operators_evaluation_under_other_conditions_replaces_nothing() -> None:
+def test_a_copy_of_a_reference_under_another_name_displaces_nothing_and_is_called_a_copy() -> None:
     task = Task.load(TASK)
-    quick = task.profile("quick")
+    quick = task.profile("quick").model_copy(update={"ranked": True})
     shipped = references.evaluations(task, quick, quiet)
     td3 = next(manifest for manifest, _ in shipped if manifest.name == "td3")
-    changes = {"source_sha256": td3.source_sha256, "task_version": task.version + 1}
-    own = _evaluation(task, quick, "other", 50.0, **changes)
+    later = {"source_sha256": td3.source_sha256, "created": "2099-01-01T00:00:00+00:00"}
+    own = _evaluation(task, quick, "mine", 50.0, **later)
 
     rows = build_board(current(task, quick), [own], shipped=shipped).rows
 
-    assert {row.manifest.name for row in rows if row.shipped} == {"ddpg", "sac", "td3"}
+    assert {row.manifest.name for row in rows if row.rank} == {"ddpg", "sac", "td3"}
+    [copy] = [row for row in rows if not row.shipped]
+    assert copy.why_unranked.startswith(f"same source as {td3.evaluation}")
 
 
 def test_a_submitters_board_shows_no_held_out_environment_of_a_shipped_run() -> None:

@@ -340,6 +340,7 @@ def test_negative_numbers_stay_numbers():
         "date",
         "source_sha256",
         "origin",
+        "numerics",
     }
     texts |= {"evaluation", "ranked", "why_unranked"}
     numbers = frame.drop(columns=list(texts))

@@ -72,19 +72,22 @@ def build_board(
     depends on nothing but the evaluations themselves. `for_submitter` leaves held-out runs out of
     all but the scores and counts.
 
-    `shipped` are the reference runs that came with the task. They are judged alike, but for one
-    thing: where this operator has evaluated the same source under the same conditions, that counts.
+    `shipped` are the reference runs that came with the task: evaluations like the others, but that
+    this operator's own evaluation of that id stands in their place once it is finished.
     """
     judged: list[_Judged] = []
     left_out: list[str] = []
     ranked_as: dict[str, str] = {}
-    evaluated_here: set[str] = set()
-    own = sorted(evaluations, key=lambda e: (e[0].created, e[0].evaluation))
-    entries = [(*each, False) for each in own] + [(*each, True) for each in shipped]
+    entries = [(*each, False) for each in evaluations]
+    finished = {
+        manifest.evaluation
+        for manifest, records, _ in entries
+        if len({(each.environment, each.seed) for each in records}) == len(manifest.runs)
+    }
+    entries += [(*each, True) for each in shipped if each[0].evaluation not in finished]
+    entries.sort(key=lambda entry: (entry[0].created, entry[0].evaluation))
     for manifest, records, came_along in entries:
         if (manifest.task, manifest.profile) != (current.task, current.profile):
-            continue
-        if came_along and manifest.source_sha256 in evaluated_here:
             continue
         try:
             runs = [result(each) for each in records]
@@ -98,8 +101,6 @@ def build_board(
             left_out.append(f"{manifest.evaluation}: {shown.why_no_score}")
             continue
         why = _why_unranked(manifest, shown, current)
-        if not _differences(manifest, current):
-            evaluated_here.add(manifest.source_sha256)
         if not why and manifest.source_sha256 in ranked_as:
             why = f"same source as {ranked_as[manifest.source_sha256]}, which was evaluated first"
         if not why:
@@ -231,6 +232,7 @@ def _columns(board: Board) -> list[_Column]:
         _Column("cpu_hours", lambda row: row.summary.cpu_hours),
         _Column("profile", lambda row: row.manifest.profile),
         _Column("task_version", lambda row: row.manifest.task_version),
+        _Column("numerics", lambda row: _numerics(row.manifest)),
         _Column("sandbox", lambda row: row.summary.sandbox),
         _Column("hardware", lambda row: row.summary.hardware),
         _Column("date", lambda row: row.summary.date),
@@ -257,6 +259,10 @@ def _cell(value: Value) -> str:
     if isinstance(value, str):
         return csv_cell(value)
     return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _numerics(manifest: Manifest) -> str:
+    return "; ".join(f"{name}={value}" for name, value in sorted(manifest.numerics.items()))
 
 
 def _rank(rank: RankRange | None) -> str:

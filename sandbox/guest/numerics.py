@@ -66,11 +66,11 @@ def acting() -> contextlib.AbstractContextManager[object]:
 
 
 def _use_onednn(wanted: bool) -> None:
-    """Send the products behind nn.Linear, forward and backward, to oneDNN instead of the BLAS.
+    """Send the large products behind nn.Linear, forward and backward, to oneDNN.
 
-    Autograd lies above these two operators, so that every use of them is covered. oneDNN stands in
-    the same wheel of torch, and is the faster of the two on AMD's CPUs with AVX-512 (facts: 198-236
-    against 112 GF/s); the host finds out by a measurement on the machine itself.
+    Autograd lies above these two operators, so that both passes are covered. oneDNN stands in the
+    same wheel of torch as the BLAS that is the default, and is the faster of the two on some CPUs:
+    the host finds out by a measurement on the machine itself.
     """
     global _library
     _library = None  # its end takes the overrides back
