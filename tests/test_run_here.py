@@ -64,8 +64,8 @@ def test_the_first_update_comes_within_ten_seconds(tmp_path: Path) -> None:
         process.wait()
         process.stdout.close()
 
-    # Measured: about 6 s here on an idle core. The rest is room for tests beside it.
-    assert waited < 40
+    # Measured: 3.1 s on an idle machine. The rest is room for what runs beside it.
+    assert waited < 30
 
 
 def test_pdb_opens_where_the_submission_raised(tmp_path: Path) -> None:
