@@ -15,6 +15,8 @@ from sandbox.guest import numerics
 
 BACKENDS = ("torch", "onednn")
 ROUNDS = 15
+REPETITIONS = 20
+"""Of every layer, in each round."""
 BATCH = 256
 WIDTHS = ((23, 256), (256, 256))
 """Inputs and outputs of the layers of a critic on HalfCheetah."""
@@ -30,7 +32,7 @@ def main() -> None:
         for backend in BACKENDS:
             numerics.install({"matmul": backend})
             began = time.perf_counter()
-            for _ in range(20):
+            for _ in range(REPETITIONS):
                 for layer, batch in zip(layers, inputs, strict=True):
                     layer(batch).square().sum().backward()
             times[backend].append(time.perf_counter() - began)

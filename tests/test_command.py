@@ -305,7 +305,7 @@ def test_the_leaderboard_of_a_profile_with_a_table_is_read_back_by_pandas(tmp_pa
     from rich.console import Console
 
     with begin(conditions(profile), submission, "@SUM(A1)", store, print) as evaluation:
-        _publish(request, evaluation, store, Console())
+        _publish(request, evaluation, store, Console(), [])
         record = store.load(evaluation.directory, print).records[0]
     frame = pd.read_csv(tmp_path / "board" / f"{TASK}.smoke.csv")
     assert list(frame["name"]) == ["'@SUM(A1)"]

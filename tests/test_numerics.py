@@ -412,7 +412,8 @@ def test_the_probe_times_products_of_the_forward_and_the_backward_pass(
     monkeypatch.setattr(matmul_probe, "ROUNDS", 1)
     matmul_probe.main()
     assert set(json.loads(capsys.readouterr().out)) == {"torch", "onednn"}
-    layers = 2 * 5 * len(matmul_probe.WIDTHS)  # rounds with the warm-up, repetitions
+    rounds = 2  # with the warm-up
+    layers = rounds * matmul_probe.REPETITIONS * len(matmul_probe.WIDTHS)
     assert len(products) == 3 * layers
 
 
