@@ -35,7 +35,7 @@ define HELP
 Touchstone trains and scores submitted reinforcement-learning algorithms.
 
   make eval TASK= SUB=        train, score, report; the same command again goes on where it stopped
-      PROFILE=quick           full (the default: core-days), lite (core-hours), quick (minutes), smoke
+      PROFILE=quick           full (default: core-days), lite (core-hours), quick (minutes), smoke
       NAME=my-algorithm       the submission's name; else its file's stem
       HELDOUT=my.toml         held-out environments of your own; 0: none, unranked
       WORKERS=2               runs at once; else what cores and memory allow

@@ -164,6 +164,8 @@ def test_an_interrupt_ends_everything_and_says_how_to_go_on(tmp_path):
     process = subprocess.Popen(
         [*TOUCHSTONE, "eval", TASK, str(TD3), "--profile", "smoke"],
         env=environment(tmp_path),
+        # A shell ignores it for what it starts in the background, these tests for one.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
