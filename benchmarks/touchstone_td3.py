@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from benchmarks.measuring import ENVIRONMENT, PROFILE, TASK, TD3_FILE, Asked, Stopwatch, parse
 from harness import bare_run
+from harness.guest_config import replay_buffer_bytes
 from harness.intake.submission import Accepted, accept
 from harness.keys import fingerprint
 from harness.manifest import Conditions, make_manifest, make_plan
 from harness.task import Profile, Task
 from harness.training import environment_host
-from harness.training.environment_host import replay_buffer_bytes
 from harness.training.episodes import TrainingEpisodes
 from harness.training.run import train
 from harness.training.workbench import Workbench

@@ -13,9 +13,9 @@ from types import ModuleType
 import torch
 from torch import nn
 
+from harness.guest_config import guest_config
 from harness.records import Plan
 from harness.task import Environment, Planned, Profile, Task
-from harness.training.environment_host import guest_config
 from harness.training.environments import SteppedEnvironment
 from harness.training.episodes import TrainingEpisodes
 from harness.training.evaluator import POOL_SIZE, Acting

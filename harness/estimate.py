@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness import machine
+from harness.guest_config import replay_buffer_bytes
 from harness.records import Plan
-from harness.training.environment_host import replay_buffer_bytes
 
 LEARNER_BYTES = 700 << 20
 """A learner beside its replay buffer: 0.25 GiB measured for TD3, 1.05 x its networks, and room."""

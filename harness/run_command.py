@@ -11,7 +11,7 @@ import numpy as np
 
 from harness.cli import ExitStatus
 from harness.intake.refusals import Refused
-from harness.intake.submission import accept, read_unjudged
+from harness.intake.submission import HandedIn, judge, read, unjudged
 from harness.numerics import choose
 from harness.task import TASKS, Environment, Profile, Task
 
@@ -61,11 +61,12 @@ def parse(settings: Sequence[str]) -> Request:
 def run(request: Request, path: Path, debugger: bool) -> ExitStatus:
     """Train, evaluate, and say what came of it. Exit status 4: the submission raised."""
     try:
-        submission = read_unjudged(request.task, path)
+        handed_in = read(path)
+        submission = unjudged(request.task, handed_in)
     except Refused as refused:
         print(refused, file=sys.stderr)
         return ExitStatus.REJECTED
-    _say_what_eval_would_refuse(request.task, path)
+    _say_what_eval_would_refuse(request.task, handed_in)
     # Here, because it imports torch, which takes seconds: what is wrong above is said at once.
     from harness.bare_run import BareRun, shortened
 
@@ -116,9 +117,9 @@ def _whole_number(given: dict[str, str], name: str, default: int, smallest: int)
     return int(text)
 
 
-def _say_what_eval_would_refuse(task: Task, path: Path) -> None:
+def _say_what_eval_would_refuse(task: Task, handed_in: HandedIn) -> None:
     try:
-        accept(task, path)
+        judge(task, handed_in)
     except Refused as refused:
         print(f"note: eval would refuse this submission:\n{refused}\n", file=sys.stderr)
 

@@ -19,6 +19,8 @@ class Rule(NamedTuple):
 
     reason: str
     advice: str
+    warns: bool = False
+    """Said, and no ground for a refusal."""
 
 
 FORMS = "a region file (the code between the banner lines) or a unified diff against scaffold.py"
@@ -250,17 +252,26 @@ class Finding:
     message: str
     reason: str
     advice: str
+    detail: str = ""
+    """Several lines: a traceback."""
+
+    @property
+    def is_warning(self) -> bool:
+        """Whether a submission is accepted in spite of it."""
+        return RULES[self.rule].warns
 
     def render(self) -> str:
         """The finding in the manner of Rust's compiler, several lines without a final LF."""
         number = "" if self.line is None else str(self.line)
         gutter = " " * max(len(number), 2)
         place = self.file if self.line is None else f"{self.file}:{number}"
-        lines = [f"error[{self.rule}]: {self.message}", f"{gutter}--> {place}"]
+        level = "warning" if self.is_warning else "error"
+        lines = [f"{level}[{self.rule}]: {self.message}", f"{gutter}--> {place}"]
         if self.line is not None:
             lines += [f"{gutter} |", f"{number:>{len(gutter)}} | {self.text}"]
             caret = f"{' ' * (self.column - 1)}^" if self.column else ""
             lines.append(f"{gutter} | {caret}".rstrip())
+        lines += [f"{gutter} : {each}" for each in self.detail.splitlines()]
         lines += [f"{gutter} = why: {self.reason}", f"{gutter} = help: {self.advice}"]
         return "\n".join(lines)
 

@@ -8,7 +8,7 @@ pristine suffix, byte for byte, and a region that obeys the source rules.
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,6 +42,18 @@ class Accepted:
     """What was normalised, a sentence each."""
     original: bytes
     """The file as it was read."""
+    warnings: tuple[Finding, ...] = ()
+    """What is allowed and seldom meant."""
+    where: tuple["Where", ...] = ()
+    """Of each line of the region, where it was handed in."""
+
+
+class HandedIn(NamedTuple):
+    """A submission as it was read, once: everything after looks at these bytes."""
+
+    file: str
+    """For messages: the path that was named, "<stdin>" for standard input."""
+    content: bytes
 
 
 class Scaffold(NamedTuple):
@@ -92,42 +104,53 @@ class Form(NamedTuple):
     """From text, file's name, task and scaffold. Raises Refused."""
 
 
+STANDARD_INPUT = Path("-")
+
+
+def read(path: Path) -> HandedIn:
+    """The file of that path, or what comes through standard input for "-". Raises Refused."""
+    if path == STANDARD_INPUT:
+        return HandedIn("<stdin>", text.read_standard_input())
+    return HandedIn(str(path), text.read(path))
+
+
 def accept(task: Task, path: Path) -> Accepted:
-    """Read a submission once and judge it. Raises Refused with every broken rule."""
-    return _read(task, path, judged=True)
+    """Read a submission and judge it. Raises Refused with every broken rule."""
+    return judge(task, read(path))
 
 
-def read_unjudged(task: Task, path: Path) -> Accepted:
+def judge(task: Task, handed_in: HandedIn) -> Accepted:
+    """The accepted source. Raises Refused with every broken rule."""
+    accepted = unjudged(task, handed_in)
+    warnings = _judge(task, accepted, handed_in.file)
+    return replace(accepted, warnings=warnings)
+
+
+def unjudged(task: Task, handed_in: HandedIn) -> Accepted:
     """The same source without a look at the rules: for its author, at work on it.
 
     Nothing but an unranked run outside the sandbox takes it. Raises Refused where the text cannot
     be made into a region at all.
     """
-    return _read(task, path, judged=False)
-
-
-def _read(task: Task, path: Path, judged: bool) -> Accepted:
-    original = text.read(path)
-    file = str(path)
-    handed_in = text.decode(original, file)
+    file = handed_in.file
+    decoded = text.decode(handed_in.content, file)
     scaffold = Scaffold.of(task)
-    lines = handed_in.text.split("\n")
+    lines = decoded.text.split("\n")
     form = next(each for each in FORMS if each.matches(lines, scaffold))
-    proposal = form.propose(handed_in.text, file, task, scaffold)
+    proposal = form.propose(decoded.text, file, task, scaffold)
     source = scaffold.prefix + proposal.region + scaffold.suffix
     if source == scaffold.source:
         message = "the region is the scaffold's own, unchanged"
         raise Refused([finding("nothing-changed", file, None, message)])
-    if judged:
-        _judge(task, scaffold, proposal, file)
     encoded = source.encode()
     return Accepted(
         form=form.name,
         source=encoded,
         region=proposal.region.encode(),
         sha256=hashlib.sha256(encoded).hexdigest(),
-        notes=(*handed_in.notes, *proposal.notes),
-        original=original,
+        notes=(*decoded.notes, *proposal.notes),
+        original=handed_in.content,
+        where=tuple(proposal.where),
     )
 
 
@@ -136,15 +159,15 @@ def split_lines(content: str) -> list[str]:
     return re.findall(r"[^\n]*\n|[^\n]+", content)
 
 
-def _judge(task: Task, scaffold: Scaffold, proposal: Proposal, file: str) -> None:
-    """Raises Refused unless the region obeys every rule."""
-    region = proposal.region
+def _judge(task: Task, accepted: Accepted, file: str) -> tuple[Finding, ...]:
+    """What there is to warn of. Raises Refused unless the region obeys every rule."""
+    region = accepted.region.decode()
     lines = split_lines(region)
 
     def locate(rule: str, line: int, column: int, message: str) -> Finding:
         if not 0 < line <= len(lines):
             return finding(rule, file, None, message)
-        where = proposal.where[line - 1]
+        where = accepted.where[line - 1]
         shown = lines[line - 1]
         return finding(rule, where.file, where.line, message, text=shown, column=column or None)
 
@@ -167,14 +190,16 @@ def _judge(task: Task, scaffold: Scaffold, proposal: Proposal, file: str) -> Non
             break
     answer = limited_child.check(
         region,
-        scaffold.source,
+        task.scaffold.decode(),
         task.region.first_line,
         task.region.last_line,
         task.region.classes,
     )
     found += [locate(*each) for each in answer.found]
-    if found:
-        raise Refused(sorted(found, key=lambda each: each.line or 0), answer.more)
+    found.sort(key=lambda each: each.line or 0)
+    if any(not each.is_warning for each in found):
+        raise Refused(found, answer.more)
+    return tuple(found)
 
 
 def _propose_region(content: str, file: str, task: Task, scaffold: Scaffold) -> Proposal:

@@ -54,6 +54,21 @@ def read(path: Path) -> bytes:
     return content
 
 
+def read_standard_input() -> bytes:
+    """What comes through standard input, to its end. Raises Refused over MAX_FILE_BYTES."""
+    parts: list[bytes] = []
+    size = 0
+    try:
+        while size <= MAX_FILE_BYTES and (part := os.read(0, MAX_FILE_BYTES + 1 - size)):
+            parts.append(part)
+            size += len(part)
+    except OSError as error:
+        message = f"cannot read standard input: {error.strerror}"
+        raise Refused([finding("file-unreadable", "<stdin>", None, message)]) from error
+    _require_size(Path("<stdin>"), size)
+    return b"".join(parts)
+
+
 def decode(content: bytes, file: str) -> Text:
     """`content` as text. Raises Refused with the line for what is not plain UTF-8 text."""
     notes: list[str] = []

@@ -8,17 +8,16 @@ episode or an update-free shortcut have no message to be asked with.
 import csv
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TypeVar
 
-import numpy as np
-
+from harness.guest_config import guest_config
+from harness.guest_session import GuestSession
 from harness.records import Manifest, Plan, Progress
 from harness.task import Environment
 from harness.training.episodes import TrainingEpisodes
-from harness.training.guest_session import GuestSession
-from harness.training.verdict import EvaluationFailed, GuestFault
 from harness.training.workbench import Workbench
+from harness.verdict import EvaluationFailed, GuestFault
 from sandbox import wire
 from sandbox.wire import MEBIBYTE, Frame, Kind, Malformed, Transition
 
@@ -180,48 +179,6 @@ class EnvironmentHost:
         )
         if self._bench.has_failed_evaluation():
             raise EvaluationFailed
-
-
-def guest_config(
-    role: str,
-    environment: Environment,
-    plan: Plan,
-    seed: int,
-    source: str,
-    device: str,
-    numerics: Mapping[str, str],
-) -> dict[str, object]:
-    """All that a guest is told: numbers and its own source. No name of anything."""
-    profile = plan.profile
-    return {
-        "role": role,
-        "source": source,
-        "seed": seed,
-        "device": device,
-        "numerics": dict(numerics),
-        "observation_dim": environment.observation_dim,
-        "action_dim": environment.action_dim,
-        "max_action": float(np.float32(environment.max_action)),
-        "parameter_budget": plan.budget.parameters(environment),
-        "export_steps": profile.export_steps(),
-        "start_seconds": profile.limits.start_seconds,
-        "frame_seconds": profile.limits.frame_seconds,
-        "constants": {
-            "total_timesteps": profile.total_timesteps,
-            "learning_starts": profile.learning_starts,
-            "buffer_size": profile.buffer_size,
-            "eval_freq": profile.eval_freq,
-            "eval_episodes": profile.eval_episodes,
-        }
-        | dict(plan.constants),
-    }
-
-
-def replay_buffer_bytes(environment: Environment, plan: Plan) -> int:
-    """Bytes of the scaffold's replay buffer when it is full: float32 rows."""
-    capacity = min(plan.profile.buffer_size, plan.profile.total_timesteps)
-    row = 2 * environment.observation_dim + environment.action_dim + 2
-    return capacity * row * 4
 
 
 def _decoded(decode: Callable[..., T], *arguments: object) -> T:

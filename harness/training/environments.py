@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.task import Environment
+from harness.verdict import Diverged
 
 
 def _pass_on(warning: str) -> None:
@@ -127,7 +128,3 @@ class SteppedEnvironment:
 
     def close(self) -> None:
         self._made.close()
-
-
-class Diverged(Exception):
-    """Legal actions drove the simulation to infinite or undefined numbers."""

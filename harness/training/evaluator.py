@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.files import sync_directory
+from harness.guest_config import guest_config
+from harness.guest_session import GuestSession
 from harness.keys import Purpose, evaluation_seed, load_key
 from harness.layout import (
     RECORD,
@@ -32,18 +34,16 @@ from harness.numerics import variables
 from harness.processes import die_with_parent
 from harness.records import Evaluation, Manifest, Plan, PlannedRun, Scored
 from harness.task import Environment
-from harness.training.environment_host import guest_config
 from harness.training.environments import SteppedEnvironment
-from harness.training.guest_session import GuestSession
 from harness.training.run import EXIT_INFRASTRUCTURE, guest_limits
-from harness.training.verdict import (
+from harness.training.workbench import Damaged, Workbench
+from harness.verdict import (
     GuestFault,
     InfrastructureError,
     Vanished,
     answerable,
     settle,
 )
-from harness.training.workbench import Damaged, Workbench
 from sandbox import wire
 from sandbox.base import Sandbox, SandboxError, load_backend
 from sandbox.wire import Frame, Kind

@@ -12,14 +12,16 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+from harness.guest_config import replay_buffer_bytes
+from harness.guest_session import GuestSession
 from harness.layout import attempt_directory, read_manifest, read_plan, read_source
 from harness.machine import provenance
 from harness.numerics import variables
 from harness.processes import die_with_parent
 from harness.records import Manifest, Plan, PlannedRun, Training, Verdict
-from harness.training.environment_host import EnvironmentHost, replay_buffer_bytes
-from harness.training.guest_session import GuestSession
-from harness.training.verdict import (
+from harness.training.environment_host import EnvironmentHost
+from harness.training.workbench import Workbench
+from harness.verdict import (
     EvaluationFailed,
     GuestFault,
     InfrastructureError,
@@ -27,7 +29,6 @@ from harness.training.verdict import (
     answerable,
     settle,
 )
-from harness.training.workbench import Workbench
 from sandbox import wire
 from sandbox.base import Exit, Limits, Sandbox, SandboxError, load_backend
 from sandbox.wire import MEBIBYTE

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from harness.training.verdict import (
+from harness.verdict import (
     GuestFault,
     InfrastructureError,
     Vanished,

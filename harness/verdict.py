@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harness.records import Verdict, VerdictKind
-from harness.training.environments import Diverged
 from sandbox.base import Exit, LimitName
 from sandbox.wire import MEBIBYTE, FailureKind, printable
 
@@ -71,6 +70,10 @@ class GuestFault(Exception):
 
 class EvaluationFailed(Exception):
     """The evaluator has found an export of this run that cannot be scored: no need to go on."""
+
+
+class Diverged(Exception):
+    """Legal actions drove the simulation to infinite or undefined numbers."""
 
 
 class Vanished(Exception):
