@@ -4,7 +4,7 @@
 # unexpanded ($(value ...)), quoted for the shell, and kept out of the environment (make expands what
 # it exports, $(shell ...) included).
 SETTINGS := TASK SUB PROFILE NAME HELDOUT WORKERS YES RERUN STORE PYTHON TESTS JOBS CURVES FOR_SUBMITTER \
-  STOCK SHIP ENV SEED STEPS PDB
+  STOCK SHIP ENV SEED STEPS PDB JSON
 unexport $(SETTINGS) PYTHONPATH PYTHONHOME
 MAKEOVERRIDES =
 
@@ -14,7 +14,7 @@ SHELL := /bin/sh
 .ONESHELL:
 .SUFFIXES:
 .DEFAULT_GOAL := help
-.PHONY: help eval validate run references leaderboard export bench setup test lint
+.PHONY: help eval validate new source diff rules run references leaderboard export bench setup test lint
 
 EXAMPLE := TASK=rl-offpolicy-continuous SUB=submissions/examples/weighted_twin.patch
 
@@ -34,15 +34,22 @@ python := .venv/bin/python
 define HELP
 Touchstone trains and scores submitted reinforcement-learning algorithms.
 
+  make new TASK= NAME=        write submissions/NAME.py to start from
+  make rules                  print every rule, why it is there and what to do
+  make validate TASK= SUB=    seconds: would it be accepted? which line breaks which rule?
+      HELDOUT=my.toml         held-out environments of your own; 0: visible ones alone
+      FOR_SUBMITTER=1         say nothing of held-out environments
+      JSON=1                  for programs
+  make source SUB=            print the accepted source; TASK= where the text does not tell
+  make diff SUB=              print the submission as a patch, the same for every form; TASK=
   make eval TASK= SUB=        train, score, report; the same command again goes on where it stopped
       PROFILE=quick           full (default: core-days), lite (core-hours), quick (minutes), smoke
       NAME=my-algorithm       the submission's name; else its file's stem
-      HELDOUT=my.toml         held-out environments of your own; 0: none, unranked
+      HELDOUT=my.toml         as above; 0: unranked
       WORKERS=2               runs at once; else what cores and memory allow
       YES=1  RERUN=1          do not ask; append an attempt to each run without a score
       STORE=directory         where records and the key are; else runs/
       STOCK=1                 numeric backends as torch and glibc come: slower
-  make validate TASK= SUB=    would it be accepted? which line breaks which rule?
   make run SUB= ENV=Hopper-v4 train one run outside the sandbox, unranked, to look inside
       SEED=7 STEPS=50000      which and how long; PDB=1: a debugger where it raises; STOCK=1
   make references TASK=       evaluate the reference algorithms; PROFILE=, HELDOUT=, WORKERS=, YES=,
@@ -54,7 +61,8 @@ Touchstone trains and scores submitted reinforcement-learning algorithms.
   make test                   TESTS=tests/test_wire.py: these alone; JOBS=1: one after the other
   make lint                   ruff, mypy, import contracts
   make setup                  what the others do first; PYTHON=python3.12: with that one
-                              (settings are read from this command line alone)
+
+SUB is a path, or - for standard input. Settings are read from this command line alone.
 
 For example:
   make eval $(EXAMPLE) PROFILE=quick
@@ -72,7 +80,21 @@ eval:
 
 validate:
 	@$(call need,TASK SUB)$(set_up)
-	$(touchstone) validate -- $(call quoted,TASK) $(call quoted,SUB)
+	$(touchstone) validate $(call option,HELDOUT,heldout) $(call switch,JSON,json) \
+	  $(call switch,FOR_SUBMITTER,for-submitter) -- $(call quoted,TASK) $(call quoted,SUB)
+
+new: EXAMPLE := TASK=rl-offpolicy-continuous NAME=my_algorithm
+new:
+	@$(call need,TASK NAME)$(set_up)
+	$(touchstone) new -- $(call quoted,TASK) $(call quoted,NAME)
+
+source diff:
+	@$(call need,SUB)$(set_up)
+	$(touchstone) $@ $(call option,TASK,task) -- $(call quoted,SUB)
+
+rules:
+	@$(set_up)
+	$(touchstone) rules $(call switch,JSON,json)
 
 run: EXAMPLE := SUB=reference_algorithms/rl-offpolicy-continuous/td3.py ENV=Hopper-v4
 run:

@@ -143,7 +143,7 @@ def ours(task: Task, asked: Asked) -> dict[str, Any]:
     import torch
 
     from harness.intake.submission import accept
-    from sandbox.guest.__main__ import load_source
+    from sandbox.guest.source import load_source
 
     environment, constants = task.environments[ENVIRONMENT], task.constants
     window = asked.window

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 
 import torch
-from torch import nn
 
 from harness.guest_config import guest_config
 from harness.records import Plan
@@ -20,9 +19,8 @@ from harness.training.environments import SteppedEnvironment
 from harness.training.episodes import TrainingEpisodes
 from harness.training.evaluator import POOL_SIZE, Acting
 from sandbox import wire
-from sandbox.guest import TrainingEnvironment, numerics
-from sandbox.guest.__main__ import answer, load_source, seed_everything
-from sandbox.guest.policy import load_policy
+from sandbox.guest import TrainingEnvironment, lazy_compiler, numerics
+from sandbox.guest.source import act, load_actor, load_source, seed_everything
 from sandbox.wire import Frame, Kind
 
 WARM_UP_STEPS = 1_000
@@ -79,6 +77,7 @@ class BareRun:
 
     def train(self, source: str, say: Say) -> None:
         """Run the source to the end of its training. Raises whatever the submission raises."""
+        lazy_compiler.install()
         torch.set_num_threads(1)
         numerics.install(self._backends)
         seed_everything(self._seed)
@@ -192,19 +191,13 @@ class _Actor:
     def __init__(self, run: BareRun, config: dict[str, object]) -> None:
         if run.module is None:
             raise ValueError("evaluate comes after train")
-        module = run.module
-        guest = TrainingEnvironment(_Nobody(), _NoClock(), config)
-
-        def build() -> nn.Module:
-            return module.build(guest).actor  # type: ignore[no-any-return]
-
-        self._module = module
-        self._policy = load_policy(run.policy, build, torch.device("cpu"))
-        self._shape = (guest.observation_dim, guest.action_dim)
+        self._guest = TrainingEnvironment(_Nobody(), _NoClock(), config)
+        self._module = run.module
+        self._policy = load_actor(self._module, run.policy, self._guest)
         seed_everything(EVALUATION_SEED)
 
     def ask(self, kind: Kind, payload: bytes, expected: set[Kind]) -> Frame:
-        return Frame(Kind.ACTIONS, answer(self._module, self._policy, payload, *self._shape, "cpu"))
+        return Frame(Kind.ACTIONS, act(self._module, self._policy, payload, self._guest))
 
 
 class _NoClock:

@@ -6,9 +6,10 @@ interrupted (the same command goes on).
 """
 
 import sys
+from collections.abc import Callable
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
@@ -37,7 +38,16 @@ class ExitStatus(IntEnum):
 
 
 TaskName = Annotated[str, typer.Argument(help="A directory under tasks/.")]
-Submission = Annotated[Path, typer.Argument(help="A region file or a unified diff.")]
+Submission = Annotated[
+    Path,
+    typer.Argument(
+        help="A region file, a unified diff, a whole scaffold file or a list of edits in JSON; "
+        "- for standard input."
+    ),
+]
+TaskOption = Annotated[
+    str, typer.Option("--task", help="A directory under tasks/; else told from the text.")
+]
 ProfileName = Annotated[str, typer.Option("--profile", help="full, lite, quick, smoke.")]
 StoreRoot = Annotated[
     Path, typer.Option("--store", envvar="TOUCHSTONE_STORE", help="Where records and the key are.")
@@ -93,7 +103,7 @@ def evaluate(
         profile=profile,
         heldout=heldout,
         heldout_kind=kind,
-        name=name or submission.stem or "submission",
+        name=name or _name(submission),
         workers=workers or None,
         yes=yes,
         rerun=rerun,
@@ -105,13 +115,66 @@ def evaluate(
 
 
 @app.command()
-def validate(task_name: TaskName, submission: Submission) -> None:
-    """Say whether a submission would be accepted, and if not, which line breaks which rule."""
+def validate(
+    task_name: TaskName,
+    submission: Submission,
+    heldout_option: Held = "",
+    for_submitter: Annotated[
+        bool, typer.Option("--for-submitter", help="Say nothing of held-out environments.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Say whether a submission would be accepted, and if not, which line breaks which rule.
+
+    Its form, the rules on its text, and a trial in a sandbox: built, trained a little, exported and
+    reloaded on made-up data, at the shapes of every environment.
+    """
+    task, heldout, _ = _load(task_name, heldout_option)
+    from harness import intake_commands
+
+    raise SystemExit(intake_commands.validate(task, heldout, submission, for_submitter, as_json))
+
+
+@app.command()
+def source(submission: Submission, task_name: TaskOption = "") -> None:
+    """Print the accepted source: the scaffold with the submission's region."""
+    _print_text(lambda commands: commands.source(submission, task_name))
+
+
+@app.command()
+def diff(submission: Submission, task_name: TaskOption = "") -> None:
+    """Print the submission as a patch, the same for every form that says the same."""
+    _print_text(lambda commands: commands.patch(submission, task_name))
+
+
+@app.command()
+def new(
+    task_name: TaskName,
+    name: Annotated[str, typer.Argument(help="Of your algorithm: submissions/NAME.py.")],
+) -> None:
+    """Write a region file to start from."""
     task, _, _ = _load(task_name, "0")
-    accepted = _accept(task, submission)
-    for note in accepted.notes:
-        print(f"note: {note}")
-    print(f"accepted as a {accepted.form}; source {accepted.sha256}")
+    from harness import intake_commands
+
+    try:
+        path = intake_commands.new(task, name)
+    except intake_commands.Mistake as error:
+        _stop(ExitStatus.USAGE, str(error))
+    print(
+        f"{path} is the scaffold's placeholder: fill it in.\n"
+        f"What it must define: {task.directory / 'description.md'}\n"
+        f"Then: make validate TASK={task.name} SUB={path.relative_to(REPOSITORY)}"
+    )
+
+
+@app.command()
+def rules(
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Print every rule, why it is there and what to do; and the names that are refused."""
+    from harness.intake import rulebook
+
+    print(rulebook.to_json() if as_json else rulebook.to_text())
 
 
 @app.command("references")
@@ -168,6 +231,8 @@ def run_here(
     """
     from harness import run_command
 
+    if debugger and submission == Path("-"):
+        _stop(ExitStatus.USAGE, "--pdb needs the terminal: give the submission as a file")
     try:
         request = run_command.parse(settings)
     except (run_command.BadSetting, TaskError) as error:
@@ -262,6 +327,24 @@ def _board_root(store_root: Path, board_root: Path | None) -> Path:
     if board_root is not None:
         return board_root
     return DEFAULT_BOARD if store_root == DEFAULT_STORE else store_root / "leaderboard"
+
+
+def _name(submission: Path) -> str:
+    return "stdin" if submission == Path("-") else submission.stem or "submission"
+
+
+def _print_text(text: Callable[[Any], bytes]) -> None:
+    from harness import intake_commands
+    from harness.intake.refusals import Refused
+
+    try:
+        printed = text(intake_commands)
+    except (intake_commands.Mistake, TaskError) as error:
+        _stop(ExitStatus.USAGE, str(error))
+    except Refused as refused:
+        print(refused, file=sys.stderr)
+        raise SystemExit(ExitStatus.REJECTED) from None
+    sys.stdout.buffer.write(printed)
 
 
 def _load(

@@ -18,6 +18,7 @@ from harness.executors.base import EvaluatorFailed
 from harness.executors.local import LocalExecutor
 from harness.intake.refusals import Refused
 from harness.intake.submission import Accepted, accept
+from harness.intake.trial import CannotTry, try_out
 from harness.keys import KeyMissing
 from harness.layout import LOGS, MANIFEST, read_manifest
 from harness.live import duration, watch
@@ -63,6 +64,8 @@ def run(request: Request, accepted: Accepted) -> ExitStatus:
     console = Console(highlight=False)
     for note in accepted.notes:
         console.print(Text(f"note: {note}"))
+    for warning in accepted.warnings:
+        print(f"{warning.render()}\n", file=sys.stderr)
     try:
         return _run(request, accepted, console)
     except KeyboardInterrupt:
@@ -74,6 +77,7 @@ def run(request: Request, accepted: Accepted) -> ExitStatus:
         ManifestDiffers,
         KeyMissing,
         TooSmall,
+        CannotTry,
         SandboxError,
         EvaluatorFailed,
         OtherSchema,
@@ -96,8 +100,7 @@ def run_references(request: Request, ship: bool) -> ExitStatus:
         try:
             accepted = accept(task, path)
         except Refused as refused:
-            print(refused, file=sys.stderr)
-            return ExitStatus.REJECTED
+            return _refuse(refused)
         named = request._replace(name=path.stem)
         ids.add(_evaluation_id(named, accepted))
         status = run(named, accepted)
@@ -130,11 +133,20 @@ def _evaluation_id(request: Request, accepted: Accepted) -> str:
 
 def _numerics(request: Request, accepted: Accepted, store: Store) -> Mapping[str, str]:
     """Those of the evaluation's manifest; a new one's are chosen, which may take a probe."""
-    id_ = _evaluation_id(request, accepted)
-    directory = store.directory(request.task.name, request.profile.name, id_)
+    directory = _directory(request, accepted, store)
     if (directory / MANIFEST).exists():
         return read_manifest(directory).numerics
     return choose(request.stock)
+
+
+def _directory(request: Request, accepted: Accepted, store: Store) -> Path:
+    id_ = _evaluation_id(request, accepted)
+    return store.directory(request.task.name, request.profile.name, id_)
+
+
+def _refuse(refused: Refused) -> ExitStatus:
+    print(refused, file=sys.stderr)
+    return ExitStatus.REJECTED
 
 
 def _fail(status: ExitStatus, message: str) -> ExitStatus:
@@ -153,6 +165,12 @@ def _run(request: Request, accepted: Accepted, console: Console) -> ExitStatus:
     say = _printer(console)
     # Read now: what is wrong with it should not show after days.
     shipped = references.evaluations(request.task, request.profile, say)
+    if not (_directory(request, accepted, store) / MANIFEST).exists():
+        # Once, before anything is stored: what has begun has passed it.
+        trial = try_out(request.task, request.heldout, accepted)
+        if trial.findings:
+            return _refuse(Refused(trial.findings))
+        say(f"trial: passed, {len(trial.tried)} environments' shapes in {trial.seconds:.1f} s")
     conditions = Conditions(
         request.task,
         request.profile,

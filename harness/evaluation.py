@@ -21,10 +21,12 @@ from typing import Literal, NamedTuple, Protocol
 from harness import keys
 from harness.executors.base import Executor, Job
 from harness.files import write_durably
+from harness.intake.canonical import canonical_patch
 from harness.intake.submission import Accepted
 from harness.layout import (
     LOCK,
     MANIFEST,
+    PATCH,
     PLAN,
     SOURCE,
     SUBMISSION,
@@ -73,6 +75,7 @@ class Unwritten(NamedTuple):
     """What a new evaluation will consist of once it is started."""
 
     accepted: Accepted
+    patch: bytes
     plan: Plan
 
 
@@ -101,6 +104,7 @@ class Evaluation:
             return
         write_durably(self.directory / SOURCE, self._unwritten.accepted.source)
         write_durably(self.directory / SUBMISSION, self._unwritten.accepted.original)
+        write_durably(self.directory / PATCH, self._unwritten.patch)
         write_durably(
             self.directory / PLAN, self._unwritten.plan.model_dump_json(indent=1).encode()
         )
@@ -317,7 +321,8 @@ def begin(
             evaluation = Evaluation(directory, manifest, say)
             obey(manifest, fresh, evaluation.finished)
         else:
-            unwritten = Unwritten(accepted, make_plan(conditions))
+            patch = canonical_patch(accepted.source, conditions.task)
+            unwritten = Unwritten(accepted, patch, make_plan(conditions))
             evaluation = Evaluation(directory, fresh, say, unwritten)
         yield evaluation
 

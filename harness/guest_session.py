@@ -185,10 +185,10 @@ class GuestSession:
             self.thinking_seconds += time.monotonic() - began
         if frame.kind is Kind.FAILURE:
             try:
-                kind, text = wire.decode_failure(frame.payload)
+                words = wire.decode_failure(frame.payload)
             except wire.Malformed as error:
                 raise GuestFault("protocol-violation", f"it {error}") from error
-            raise failure(kind, text)
+            raise failure(words)
         if not expected:
             raise Vanished("it closed its connection")
         if frame.kind not in expected:

@@ -3,6 +3,7 @@
 <store>/key                                  the operator's secret
 <store>/<task>/<profile>/<evaluation>/       one evaluation
     manifest.json  plan.json  source.py  submission
+    submission.patch                         the submission in its canonical form
     lock                                     held by the harness that is at it
     runs/<environment>-s<seed>/attempt-<n>/  a workbench (harness/training/workbench.py)
         record.json                          once the run has ended: immutable
@@ -19,6 +20,7 @@ MANIFEST = "manifest.json"
 PLAN = "plan.json"
 SOURCE = "source.py"
 SUBMISSION = "submission"
+PATCH = "submission.patch"
 RECORD = "record.json"
 KEY = "key"
 LOCK = "lock"

@@ -200,7 +200,7 @@ class Manifest(Model):
     name: str
     """The submission's, as leaderboards show it."""
     form: str
-    """How it was handed in: "region file", "unified diff"."""
+    """How it was handed in: "region file", "unified diff", "whole file", "list of edits"."""
     task: str
     task_version: int
     profile: str

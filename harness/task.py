@@ -139,8 +139,8 @@ class Region(Model):
     """1-based, inclusive: the line after the opening banner."""
     last_line: int = Field(gt=1)
     """1-based, inclusive: the line before the closing banner."""
-    classes: tuple[str, ...] = Field(min_length=1)
-    """Looked up by name after the region; each must be defined in it."""
+    classes: Mapping[str, tuple[str, ...]] = Field(min_length=1)
+    """What the region must define: classes by name, with the methods that the fixed part calls."""
     max_bytes: int = Field(gt=0)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from harness.records import Verdict, VerdictKind
 from sandbox.base import Exit, LimitName
-from sandbox.wire import MEBIBYTE, FailureKind, printable
+from sandbox.wire import MEBIBYTE, Failure, FailureKind, printable
 
 LOG_TAIL_BYTES = 4_000
 MAX_WORDS = 400
@@ -58,6 +58,7 @@ class GuestFault(Exception):
         allowed: float | None = None,
         measured: float | None = None,
         detail: str = "",
+        line: int = 0,
     ) -> None:
         super().__init__(cause)
         self.kind = kind
@@ -66,6 +67,8 @@ class GuestFault(Exception):
         self.allowed = allowed
         self.measured = measured
         self.detail = detail
+        self.line = line
+        """Of the accepted source, 1-based, by the guest's own account; 0 for none."""
 
 
 class EvaluationFailed(Exception):
@@ -102,8 +105,9 @@ def policy_too_big(length: int, cap: int) -> GuestFault:
     )
 
 
-def failure(kind: FailureKind, text: str) -> GuestFault:
+def failure(words: Failure) -> GuestFault:
     """A guest's own last words: told as its words, cut, and never as ours."""
+    kind, line, text = words
     said = text.replace("\n", " ").strip()[:MAX_WORDS] or "nothing"
     if kind is FailureKind.OVER_BUDGET:
         return GuestFault(
@@ -111,10 +115,12 @@ def failure(kind: FailureKind, text: str) -> GuestFault:
             f"by its own count it is over its parameter budget: {said}",
             limit="parameter budget",
         )
-    if kind is FailureKind.WRONG_SHAPE:
+    if kind is FailureKind.BAD_ACTION:
         return GuestFault("protocol-violation", f"by its own account, {said}")
+    if kind is FailureKind.RELOADED_DIFFERS:
+        return GuestFault("rejected", said, limit="reload")
     last = text.strip().splitlines()[-1][:MAX_WORDS] if text.strip() else "nothing that it names"
-    return GuestFault("crashed", f"it raised {last}", detail=text)
+    return GuestFault("crashed", f"it raised {last}", detail=text, line=line)
 
 
 @contextmanager

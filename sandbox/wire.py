@@ -23,10 +23,12 @@ no answer.
     ACTION      float32[A]                          afterwards
                                     TRANSITION      executed action, reward, ends, observations
     METRICS     name, value pairs                   seldom
-    FAILURE     kind, text                          its last words
+    FAILURE     kind, line, text                    its last words
 
 The actor's: HELLO, CONFIG, ARTEFACT (from the host), IMPORTED, READY, then OBSERVATIONS
 float32[B, O] answered by ACTIONS float32[B, A] until the host ends it.
+
+A trial's: HELLO, CONFIG, IMPORTED, then TRIED once for each of the environments in CONFIG.
 
 No message can carry a score, a reward from the guest, a time or a path. The host never sees
 anything but fixed-size numbers, an opaque artefact, and two texts (metric names, last words) that
@@ -48,13 +50,17 @@ from numpy.typing import NDArray
 
 VERSION = 1
 HEADER = struct.Struct("<BBHI")
+_FAILURE = struct.Struct("<BI")
+_TRIED = struct.Struct("<QQ")
 
 MEBIBYTE = 1 << 20
 MAX_METRICS = 64
 MAX_METRIC_NAME_BYTES = 64
-MAX_FAILURE_TEXT_BYTES = 16 << 10
+MAX_FAILURE_BYTES = 16 << 10
 RECEIVE_BUFFER_BYTES = 64 << 10
 MAX_CONFIG_BYTES = MEBIBYTE
+SOURCE_NAME = "submission.py"
+"""What tracebacks call the accepted source."""
 
 Float32 = NDArray[np.float32]
 
@@ -72,6 +78,7 @@ class Kind(IntEnum):
     FAILURE = 8
     READY = 9
     ACTIONS = 10
+    TRIED = 11
     CONFIG = 32
     OBSERVATION = 33
     TRANSITION = 34
@@ -85,7 +92,27 @@ class FailureKind(IntEnum):
 
     EXCEPTION = 1
     OVER_BUDGET = 2
-    WRONG_SHAPE = 3
+    BAD_ACTION = 3
+    RELOADED_DIFFERS = 4
+
+
+class Failure(NamedTuple):
+    """A guest's last words."""
+
+    kind: FailureKind
+    line: int
+    """Of the accepted source, 1-based, where it says that it was; 0 for nowhere. Not checked."""
+    text: str
+
+
+class Tried(NamedTuple):
+    """What a trial says of one environment: a courtesy to honest submissions, like every count
+    that a submission's own process makes."""
+
+    parameters: int
+    policy_bytes: int
+    by_module: Mapping[str, float]
+    """Parameters by attribute of the algorithm, the largest 64."""
 
 
 class WireError(Exception):
@@ -275,11 +302,21 @@ def decode_metrics(payload: bytes) -> dict[str, float]:
     return metrics
 
 
-def decode_failure(payload: bytes) -> tuple[FailureKind, str]:
-    """A guest's last words: a kind, and a text with its control characters made visible."""
-    if not payload or payload[0] not in FailureKind._value2member_map_:
+def decode_failure(payload: bytes) -> Failure:
+    """A guest's last words, their text with its control characters made visible."""
+    if len(payload) < _FAILURE.size or payload[0] not in FailureKind._value2member_map_:
         raise Malformed("sent a failure of an unknown kind")
-    return FailureKind(payload[0]), printable(payload[1:].decode("utf-8", "replace"), lines=True)
+    kind, line = _FAILURE.unpack_from(payload)
+    text = payload[_FAILURE.size :].decode("utf-8", "replace")
+    return Failure(FailureKind(kind), line, printable(text, lines=True))
+
+
+def decode_tried(payload: bytes) -> Tried:
+    """One environment's counts."""
+    if len(payload) < _TRIED.size:
+        raise Malformed(f"sent {len(payload)} bytes for the counts of a trial")
+    parameters, policy_bytes = _TRIED.unpack_from(payload)
+    return Tried(parameters, policy_bytes, decode_metrics(payload[_TRIED.size :]))
 
 
 def printable(text: str, lines: bool = False) -> str:
@@ -309,9 +346,15 @@ def encode_metrics(metrics: Mapping[str, float]) -> bytes:
     return b"".join(parts)
 
 
-def encode_failure(kind: FailureKind, text: str) -> bytes:
+def encode_failure(kind: FailureKind, text: str, line: int = 0) -> bytes:
     """The end of a long text is what is kept: a traceback's last lines say most."""
-    return bytes([kind]) + text.encode("utf-8", "replace")[-MAX_FAILURE_TEXT_BYTES + 1 :]
+    kept = text.encode("utf-8", "replace")[-MAX_FAILURE_BYTES + _FAILURE.size :]
+    return _FAILURE.pack(kind, line) + kept
+
+
+def encode_tried(tried: Tried) -> bytes:
+    largest = sorted(tried.by_module.items(), key=lambda item: -item[1])[:MAX_METRICS]
+    return _TRIED.pack(tried.parameters, tried.policy_bytes) + encode_metrics(dict(largest))
 
 
 # --- transitions ----------------------------------------------------------------------------------
@@ -372,7 +415,7 @@ def learner_caps(action_dim: int, artefact_bytes: int) -> dict[Kind, int]:
         Kind.ACTION: 4 * action_dim,
         Kind.EXPORT: artefact_bytes,
         Kind.METRICS: MAX_METRICS_BYTES,
-        Kind.FAILURE: MAX_FAILURE_TEXT_BYTES,
+        Kind.FAILURE: MAX_FAILURE_BYTES,
     }
 
 
@@ -383,9 +426,17 @@ def actor_caps(action_dim: int, rows: int) -> dict[Kind, int]:
         Kind.IMPORTED: 0,
         Kind.READY: 0,
         Kind.ACTIONS: 4 * rows * action_dim,
-        Kind.FAILURE: MAX_FAILURE_TEXT_BYTES,
+        Kind.FAILURE: MAX_FAILURE_BYTES,
     }
 
+
+TRIAL_CAPS: dict[Kind, int] = {
+    Kind.HELLO: 0,
+    Kind.IMPORTED: 0,
+    Kind.TRIED: _TRIED.size + MAX_METRICS_BYTES,
+    Kind.FAILURE: MAX_FAILURE_BYTES,
+}
+"""What a host accepts from a trial."""
 
 HOST_CAPS: dict[Kind, int] = {
     Kind.CONFIG: MAX_CONFIG_BYTES,

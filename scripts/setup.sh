@@ -20,7 +20,8 @@ readonly OLDEST_BWRAP="0.8"          # the first with --disable-userns and --siz
 unset PYTHONHOME PYTHONPATH PIP_USER PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 
-say() { printf 'setup: %s\n' "$*"; }
+# To stderr: what a target prints may be piped into a file.
+say() { printf 'setup: %s\n' "$*" >&2; }
 # The lines after the first are for copying.
 fail() { { printf 'setup: %s\n' "$1"; shift; printf '%s' "${@/%/$'\n'}"; } >&2; exit 1; }
 has() { command -v "$1" >/dev/null 2>&1; }

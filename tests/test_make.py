@@ -83,6 +83,9 @@ def test_make_alone_prints_help_with_an_example(door: Door) -> None:
         ("eval", {"SUB": "x"}, "TASK"),
         ("eval", {"TASK": TASK}, "SUB"),
         ("validate", {"TASK": TASK, "SUB": ""}, "SUB"),
+        ("new", {"TASK": TASK}, "NAME"),
+        ("source", {"TASK": TASK}, "SUB"),
+        ("diff", {}, "SUB"),
         ("leaderboard", {}, "TASK"),
         ("run", {"SUB": "x"}, "ENV"),
         ("references", {}, "TASK"),
@@ -154,6 +157,10 @@ def test_the_number_of_workers_is_a_number(door: Door) -> None:
     ("target", "named"),
     [
         ("help", SETTINGS),
+        ("validate", ["TASK", "SUB", "HELDOUT"]),
+        ("new", ["TASK", "NAME"]),
+        ("source", ["TASK", "SUB"]),
+        ("diff", ["TASK", "SUB"]),
         ("leaderboard", ["TASK", "PROFILE", "HELDOUT", "STORE"]),
         ("run", ["SUB", "ENV", "SEED", "STEPS", "STOCK"]),
         ("references", ["TASK", "PROFILE", "STORE"]),
@@ -178,6 +185,9 @@ def test_no_other_target_runs_what_a_value_says(door: Door, target: str, named: 
         ("references", "SHIP"),
         ("run", "PDB"),
         ("export", "FOR_SUBMITTER"),
+        ("validate", "FOR_SUBMITTER"),
+        ("validate", "JSON"),
+        ("rules", "JSON"),
     ],
 )
 def test_a_switch_takes_one_or_nothing(door: Door, target: str, name: str) -> None:

@@ -16,7 +16,7 @@ from harness.numerics import STOCK, TUNED
 from harness.results.store import Store
 from harness.task import REPOSITORY, Task
 from sandbox.guest import numerics
-from sandbox.guest.__main__ import load_source, seed_everything
+from sandbox.guest.source import load_source, seed_everything
 from tests.support import (
     CHEETAH,
     KEY,

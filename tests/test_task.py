@@ -10,8 +10,8 @@ from torch import nn
 from harness.intake.submission import accept
 from harness.task import REPOSITORY, TASKS, Task, TaskError, plan
 from harness.training.environments import EnvironmentMismatch, SteppedEnvironment, make
-from sandbox.guest.__main__ import load_source
 from sandbox.guest.parameters import check_budget
+from sandbox.guest.source import load_source
 from tests.support import TASK, TD3
 
 REFERENCE = Task.load(TASK)

@@ -260,8 +260,8 @@ def test_metrics_that_are_not_finite_are_left_out_and_names_are_made_visible():
 def test_last_words_keep_the_end_of_a_long_text_and_cannot_steer_a_terminal():
     text = "x" * 100_000 + "\x1b]0;owned\x07\u202e end\n"
     raw = wire.encode_failure(FailureKind.EXCEPTION, text)
-    assert len(raw) <= wire.MAX_FAILURE_TEXT_BYTES
-    kind, words = wire.decode_failure(raw)
+    assert len(raw) <= wire.MAX_FAILURE_BYTES
+    kind, _, words = wire.decode_failure(raw)
     assert kind is FailureKind.EXCEPTION
     assert words.endswith("\\x1b]0;owned\\x07\\u202e end\n")
 

@@ -1,6 +1,7 @@
 """The rules on libraries, fixed names and a few builtins: what stands around a name counts."""
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 
 from harness.intake.module_scope import dotted, fixed_roots
@@ -8,15 +9,20 @@ from harness.intake.rule_tables import (
     ALLOWED_IMPORTS,
     ATTRIBUTE_CALLS,
     CARRIED,
+    FORMATS,
     GUARDED,
     LIBRARY_PARTS,
     LIBRARY_REFUSED,
     MODULES,
+    REFUSED_ATTRIBUTES,
     SETTINGS,
     Found,
     at,
     is_special,
 )
+
+MAX_PATH = 20
+"""Parts of an import's path that are looked at: no module lies deeper."""
 
 
 class Libraries:
@@ -41,10 +47,13 @@ class Libraries:
                     yield from self._library(node)
                     yield from self._form(node, node.attr)
                     yield from self._target(node)
+                    yield from _format(node)
                 case ast.Subscript():
                     yield from self._target(node)
                 case ast.Call():
                     yield from self._call(node)
+                case ast.MatchClass(kwd_attrs=names) if not FORMATS.isdisjoint(names):
+                    yield at("call-form", node, "this takes a text's `format`")
                 case ast.Import():
                     for alias in node.names:
                         yield from self._import(alias.name, node)
@@ -54,7 +63,9 @@ class Libraries:
 
     def _import(self, path: str, node: ast.stmt) -> Iterator[Found]:
         parts = path.split(".")
-        for index in range(1, len(parts)):
+        if parts[0] not in ALLOWED_IMPORTS:
+            return
+        for index in range(1, min(len(parts), MAX_PATH)):
             yield from library_name(".".join(parts[:index]), parts[index], node)
 
     def _library(self, node: ast.Attribute) -> Iterator[Found]:
@@ -126,6 +137,7 @@ class Libraries:
         call = parent if isinstance(parent, ast.Call) and parent.func is node else None
         match name:
             case "dataclass":
+                message = "`dataclass` is not the decorator directly above a class"
                 above = parent if call is None else self.parents.get(id(call))
                 mine = node if call is None else call
                 good = (
@@ -134,6 +146,7 @@ class Libraries:
                     and above.decorator_list[-1] is mine
                 )
             case "wraps":
+                message = "`wraps` is not called with one function and nothing else"
                 good = (
                     call is not None
                     and len(call.args) == 1
@@ -142,6 +155,7 @@ class Libraries:
                 )
             case "compile" if dotted(node, self.roots) == "torch.compile":
                 # A backend that is a function gets a graph that makes code of text.
+                message = "`torch.compile` is used as a value, or with options that are no literals"
                 good = (
                     isinstance(parent, ast.FunctionDef)
                     if call is None
@@ -151,11 +165,12 @@ class Libraries:
                     )
                 )
             case "super" if isinstance(node, ast.Name):
+                message = "`super` is used without being called"
                 good = call is not None
             case _:
                 return
         if not good:
-            yield at("call-form", node, f"`{name}` in a form that is not available")
+            yield at("call-form", node, message)
 
     def _target(self, node: ast.Attribute | ast.Subscript) -> Iterator[Found]:
         if not isinstance(node.ctx, ast.Load):
@@ -171,6 +186,8 @@ class Libraries:
                 path = dotted(first, self.roots)
                 if path is not None:
                     yield from library_name(path, name, node)
+                if name in FORMATS:
+                    yield at("call-form", node, f"this takes a text's `{name}`")
 
     def _changed(self, owner: ast.expr, node: ast.expr) -> Iterator[Found]:
         """For an assignment to an attribute or an element of `owner`."""
@@ -181,13 +198,20 @@ class Libraries:
                 case ast.Attribute():
                     through_class = through_class or root.attr == "__class__"
                     root = root.value
-                case ast.Subscript() | ast.Starred():
+                case ast.Subscript() | ast.Starred() | ast.NamedExpr():
                     root = root.value
                 case ast.Call(func=ast.Name(id="getattr"), args=[first, *_]):
                     root = first
                 case ast.Call(func=ast.Name(id="type"), args=[first]):
                     through_class = True
                     root = first
+                case ast.IfExp(body=one, orelse=other):
+                    yield from self._changed(one, node)
+                    root = other
+                case ast.BoolOp(values=parts) | ast.List(elts=parts) | ast.Tuple(elts=parts):
+                    for each in parts:
+                        yield from self._changed(each, node)
+                    return
                 case _:
                     break
         path = self.roots.get(id(root))
@@ -201,7 +225,22 @@ def library_name(path: str, name: str, node: ast.AST) -> Iterator[Found]:
     """For the attribute `name` of what `path` stands for."""
     if path.startswith(".") or is_special(name):
         return
+    if name in REFUSED_ATTRIBUTES or name.lstrip("_") in REFUSED_ATTRIBUTES:
+        return  # `refused-attribute`, whatever it belongs to.
     if name.startswith("_") and not name.startswith("_foreach_"):
         yield at("library-private", node, f"`{name}` is private to `{path}`")
     elif name not in LIBRARY_PARTS.get(path, {name} - LIBRARY_REFUSED - CARRIED):
         yield at("library-private", node, f"`{name}` of `{path}` is not available")
+
+
+def _format(node: ast.Attribute) -> Iterator[Found]:
+    """`format` reads attributes by what stands in its text, so that text has to stand there."""
+    if node.attr not in FORMATS or not isinstance(node.ctx, ast.Load):
+        return
+    match node.value:
+        case ast.Constant(value=str(text)):
+            if re.search(r"\{[^{}:!]*[.\[]", text):
+                message = f"a field of this `{node.attr}` reads an attribute or an element"
+                yield at("call-form", node, message)
+        case _:
+            yield at("call-form", node, f"`{node.attr}` of a text that does not stand here")

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,14 +34,16 @@ class Answer(NamedTuple):
     more: int
 
 
-def check(region: str, scaffold: str, first: int, last: int, classes: Sequence[str]) -> Answer:
+def check(
+    region: str, scaffold: str, first: int, last: int, classes: Mapping[str, Sequence[str]]
+) -> Answer:
     """`source_rules.check` in a child; one that exceeds its limits is the finding `too-heavy`."""
     request = {
         "region": region,
         "scaffold": scaffold,
         "first": first,
         "last": last,
-        "classes": list(classes),
+        "classes": {name: list(methods) for name, methods in classes.items()},
     }
     with tempfile.TemporaryFile() as file:
         # A file and not a pipe: a child that never reads must not make this process wait.

@@ -12,6 +12,7 @@ MAX_FINDINGS = 50
 """More are counted and not shown: a hostile text must not make the host write a book."""
 MAX_TEXT = 110
 MAX_MESSAGE = 400
+MAX_LINES = 40
 
 
 class Rule(NamedTuple):
@@ -23,10 +24,12 @@ class Rule(NamedTuple):
     """Said, and no ground for a refusal."""
 
 
-FORMS = "a region file (the code between the banner lines) or a unified diff against scaffold.py"
+FORMS = (
+    "a region file (the code between the banner lines), a whole scaffold file, a unified diff "
+    "against scaffold.py or a JSON list of edits"
+)
 
-RULES: dict[str, Rule] = {
-    # The file
+_FILE: dict[str, Rule] = {
     "file-unreadable": Rule(
         "A submission is one file that this user can read.",
         "Check the path and its permissions.",
@@ -46,7 +49,8 @@ RULES: dict[str, Rule] = {
     ),
     "control-characters": Rule(
         "Control characters can hide text from a reader, and colours break a diff.",
-        "Remove the character. For a coloured diff: `git diff --no-color`.",
+        "Remove the character. For a coloured diff: `git diff --no-color`; if U+0000 is in many "
+        "places, the file is UTF-16: save it as UTF-8.",
     ),
     "line-endings": Rule(
         "Lines end in LF. A file that uses CRLF throughout is converted; a mixture is ambiguous.",
@@ -56,15 +60,28 @@ RULES: dict[str, Rule] = {
         "A submission has to bring code.",
         f"Hand in {FORMS}.",
     ),
-    # The form
+}
+
+_FORM: dict[str, Rule] = {
     "whole-file": Rule(
-        "Whole scaffold files are not among the accepted forms yet.",
-        "Keep only the lines between the two banner lines, without the banners, or hand in a "
-        "diff: `diff -u scaffold.py yours.py`.",
+        "Text with a banner line, or the scaffold's first lines, is a whole scaffold file: one "
+        "region between two banner lines.",
+        "Hand in the scaffold with both banner lines, once each, or only the lines between them, "
+        "without the banners.",
     ),
     "json-edits": Rule(
-        "Lists of edits are not among the accepted forms yet.",
-        f"Hand in {FORMS}.",
+        "JSON is read as a list of edits, and each says exactly what it replaces.",
+        'Write [{"op": "replace", "filename": "scaffold.py", "start_line": 70, "end_line": 72, '
+        '"content": "..."}], with the lines of your edit, or hand in another form.',
+    ),
+    "edit-range": Rule(
+        "An edit replaces lines of the editable region, counted from 1 in the file as the edits "
+        "before have left it; the region grows and shrinks with them.",
+        "Correct the line numbers of this edit, or replace the region as a whole by one edit.",
+    ),
+    "wrong-file": Rule(
+        "A submission changes one file, the scaffold of its task.",
+        "Name this task's scaffold.py, by a path without `..` or `.git`.",
     ),
     "markdown-fence": Rule(
         "A submission is code, without the markup of a chat or a web page.",
@@ -72,17 +89,15 @@ RULES: dict[str, Rule] = {
     ),
     "diff-kind": Rule(
         "Of the kinds of diff only the unified one is accepted.",
-        "Make it with `git diff` or `diff -u`.",
+        "Make it with `git diff` or `diff -u`, without options that change its lines.",
     ),
-    # A unified diff
+}
+
+_DIFF: dict[str, Rule] = {
     "diff-header": Rule(
         "A unified diff names its file (`--- scaffold.py`, `+++ ...`) before its first hunk "
         "(`@@ -start,count +start,count @@`).",
         "Make the diff with `git diff` or `diff -u` and leave its lines as they are.",
-    ),
-    "diff-file": Rule(
-        "A submission changes one file, the scaffold of its task.",
-        "Make the diff against this task's scaffold.py, by a path without `..` or `.git`.",
     ),
     "diff-several": Rule(
         "A submission changes one file, in one commit.",
@@ -118,10 +133,12 @@ RULES: dict[str, Rule] = {
         "Remove the line `\\ No newline at end of file` or make the diff anew.",
     ),
     "diff-trailing": Rule(
-        "After the last hunk only blank lines or a mail's signature (`-- `) may follow.",
+        "After the last hunk only blank lines, git's trailers or a signature (`-- `) may follow.",
         "Remove what follows the diff.",
     ),
-    # The result
+}
+
+_RESULT: dict[str, Rule] = {
     "outside-region": Rule(
         "A submission may change the editable region alone; the rest stays byte for byte.",
         "Take this change back. What you need can be defined inside the region.",
@@ -134,7 +151,9 @@ RULES: dict[str, Rule] = {
         "The region's size is bounded, so that it cannot carry trained weights.",
         "Shorten the region.",
     ),
-    # The region's text
+}
+
+_TEXT: dict[str, Rule] = {
     "banner-line": Rule(
         "The banner lines mark the region's ends, once each, and belong to the fixed part.",
         "Remove the line.",
@@ -144,7 +163,7 @@ RULES: dict[str, Rule] = {
         "Remove the character; inside a string, write it as an escape such as \\u200b.",
     ),
     "identifier": Rule(
-        "Names are read as they are written: in NFKC, in Latin or Greek letters.",
+        "Names are read as they look: in Latin letters, or Greek ones that resemble no Latin one.",
         "Write the name with ordinary letters.",
     ),
     "syntax": Rule(
@@ -160,12 +179,19 @@ RULES: dict[str, Rule] = {
         "Split the expression or the chain of `elif` into several.",
     ),
     "literal-length": Rule(
-        "Long literals, and many short ones, carry data, such as trained weights.",
-        "Compute the values, or shorten the literals; docstrings and comments may be long.",
+        "Long literals and names, and many short ones, carry data, such as trained weights.",
+        "Compute the values, or shorten what is written out; docstrings and comments may be long.",
     ),
+}
+
+_DEFINITIONS: dict[str, Rule] = {
     "missing-class": Rule(
         "The scaffold looks these classes up by name.",
         "Define the class at the top level of the region.",
+    ),
+    "missing-method": Rule(
+        "The scaffold calls these methods.",
+        "Define the method in the class, or in a class of the region that it derives from.",
     ),
     "fixed-name": Rule(
         "Names that the fixed part defines keep their meaning; importing the same module under "
@@ -176,6 +202,9 @@ RULES: dict[str, Rule] = {
         "The fixed part uses this builtin and must get Python's own.",
         "Choose another name, at the top level of the region; inside functions it is free.",
     ),
+}
+
+_LIBRARIES: dict[str, Rule] = {
     "import": Rule(
         "A region may import torch, numpy and a part of the standard library.",
         "Do without this module.",
@@ -183,23 +212,6 @@ RULES: dict[str, Rule] = {
     "import-form": Rule(
         "Imports say what they bring.",
         "Import the module, or the names that are needed, by absolute path.",
-    ),
-    "refused-name": Rule(
-        "This name runs text as code, reaches the interpreter or the machine.",
-        "Do without it; if it is a name of your own, choose another.",
-    ),
-    "refused-attribute": Rule(
-        "This attribute leads from a library to the interpreter or the machine.",
-        "Do without it; if it is a name of your own, choose another.",
-    ),
-    "special-name": Rule(
-        "Names with two underscores at both ends belong to Python; a region may define a list of "
-        "them (`__init__`, `__call__`, `__len__`, ...), and read a shorter one.",
-        "Do without it; in a method, `super().__setattr__(...)` reaches what the class defines.",
-    ),
-    "computed-attribute": Rule(
-        "Attribute names are written out, so that a reader can see them.",
-        'Give a literal name, `getattr(args, "gamma", 0.99)`, or use a dict or nn.ModuleDict.',
     ),
     "library-private": Rule(
         "What a library keeps for itself, its files and its tools lead past the other rules.",
@@ -213,6 +225,28 @@ RULES: dict[str, Rule] = {
         "What the fixed part and the libraries define keeps its meaning, attributes included.",
         "Set it on an object of your own, or write a subclass or a function.",
     ),
+}
+
+_NAMES: dict[str, Rule] = {
+    "refused-name": Rule(
+        "This name runs text as code, reaches the interpreter or the machine.",
+        "Do without it; if it is a name of your own, choose another.",
+    ),
+    "refused-attribute": Rule(
+        "This attribute leads from a library to the interpreter or the machine.",
+        "Do without it; if it is a name of your own, choose another.",
+    ),
+    "special-name": Rule(
+        "Names with two underscores at both ends belong to Python; a region may define a list of "
+        "them (`__init__`, `__call__`, `__len__`, ...), and read a shorter one.",
+        "Do without it. In a method, `super().__setattr__(...)` reaches what the class defines; "
+        "`super().__getstate__()` gives what `__dict__` holds.",
+    ),
+    "computed-attribute": Rule(
+        "Attribute names are written out, so that a reader can see them.",
+        'Give a literal name, `getattr(args, "gamma", 0.99)`, `case C(name=x)`, or use a dict or '
+        "nn.ModuleDict.",
+    ),
     "builtin-value": Rule(
         "Passed around, this builtin makes classes, sets attributes or catches signals unseen.",
         "Write `type(x)` with one argument, `isinstance(x, type)`, a base `object`, `Exception`; "
@@ -220,22 +254,85 @@ RULES: dict[str, Rule] = {
     ),
     "call-form": Rule(
         "In other forms this function reads or sets attributes, or runs text, by computed names.",
-        "Write `@dataclass` directly above its class, `@functools.wraps(function)`, `super()` and "
-        "`torch.compile(function)` with literal options.",
+        "Write `@dataclass` directly above its class, `@functools.wraps(function)`, `super()`, "
+        "`torch.compile(function)` with literal options, and an f-string for `format`.",
     ),
     "metaclass": Rule(
         "Classes are written as class statements, without metaclasses.",
         "Write an ordinary class.",
     ),
     "broad-except": Rule(
-        "A handler that catches everything also swallows the signals that end a run.",
-        "Catch `Exception` or something narrower.",
+        "A handler that catches everything, or a `finally` that is left before its end, also "
+        "swallows the signals that end a run.",
+        "Catch `Exception` or something narrower, and let `finally` run to its end.",
     ),
     "global-statement": Rule(
         "Functions do not rebind names of the module.",
         "Keep the value in an attribute of an object.",
     ),
 }
+
+_TRIAL: dict[str, Rule] = {
+    "parameter-budget": Rule(
+        "An algorithm may hold 1.05 times the parameters of the largest reference at the same "
+        "shapes, every network counted, targets too.",
+        "Make the named parts smaller, or do without one.",
+    ),
+    "policy-bytes": Rule(
+        "The exported policy's bytes are capped: they bound what training can carry into "
+        "evaluation.",
+        "Make the policy smaller. It is exported with all that its attributes reach: keep critics, "
+        "buffers and optimizers out of it.",
+    ),
+    "trial-crashed": Rule(
+        "A submission is tried on made-up data before it trains: built, updated a few times, "
+        "exported and asked, at the shapes of every environment.",
+        "Correct what the traceback shows; sizes come from obs_dim and action_dim alone.",
+    ),
+    "bad-action": Rule(
+        "An action is an array of finite numbers of the shape that the task names.",
+        "Return shape (action_dim,) from select_action, (B, action_dim) from get_action.",
+    ),
+    "reload-differs": Rule(
+        "A policy is scored after its export, in another process that runs the same source.",
+        "Keep all that acting needs in parameters, in buffers (`register_buffer`) or in plain "
+        "attributes of the exported module, and no lambda among them.",
+    ),
+    "trial-limits": Rule(
+        "The trial takes 60 seconds and 2 GiB of memory at most; a few updates at small batches "
+        "need far less.",
+        "Look at the line where it stood: make that part faster or smaller, or end its loop.",
+    ),
+}
+
+_WARNINGS: dict[str, Rule] = {
+    "repeated-class": Rule(
+        "Of two definitions of one name the later counts, silently: often the rest of an edit.",
+        "Remove the one that is not meant, or give it another name.",
+        warns=True,
+    ),
+    "unreachable-code": Rule(
+        "What follows `return`, `raise`, `continue` or `break` in its block never runs.",
+        "Remove it, or move it before that line.",
+        warns=True,
+    ),
+}
+
+GROUPS: dict[str, dict[str, Rule]] = {
+    "The file": _FILE,
+    "The form": _FORM,
+    "A unified diff": _DIFF,
+    "The result": _RESULT,
+    "The region's text": _TEXT,
+    "What the region defines": _DEFINITIONS,
+    "Imports and libraries": _LIBRARIES,
+    "Names and constructs": _NAMES,
+    "The trial in a sandbox": _TRIAL,
+    "Warnings": _WARNINGS,
+}
+"""The rules as a reader meets them, by what they are about."""
+
+RULES = {name: rule for rules in GROUPS.values() for name, rule in rules.items()}
 
 
 @dataclass(frozen=True)
@@ -281,18 +378,27 @@ class Refused(Exception):
 
     def __init__(self, findings: Iterable[Finding], more: int = 0) -> None:
         """`more` counts findings beyond those listed."""
-        listed = tuple(findings)
-        self.findings = listed[:MAX_FINDINGS]
+        listed = sorted(findings, key=lambda each: each.is_warning)
+        self.findings = tuple(listed[:MAX_FINDINGS])
+        """Errors first."""
         self.more = more + max(0, len(listed) - MAX_FINDINGS)
         super().__init__(self.render())
 
     def render(self) -> str:
         """Every finding, and how many there are."""
-        total = len(self.findings) + self.more
         parts = [each.render() for each in self.findings]
-        shown = f"; the first {len(self.findings)} are shown" if self.more else ""
-        parts.append(f"refused: {total} finding{'s' if total > 1 else ''}{shown}")
+        warnings = sum(each.is_warning for each in self.findings)
+        counts = [_counted(len(self.findings) - warnings, "finding")]
+        if warnings:
+            counts.append(_counted(warnings, "warning"))
+        if self.more:
+            counts.append(f"{self.more} more not shown")
+        parts.append(f"refused: {', '.join(counts)}")
         return "\n\n".join(parts)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def finding(
@@ -303,6 +409,7 @@ def finding(
     *,
     text: str = "",
     column: int | None = None,
+    detail: str = "",
 ) -> Finding:
     """A finding whose untrusted parts are escaped and cut.
 
@@ -318,6 +425,7 @@ def finding(
         message=printable(message, MAX_MESSAGE),
         reason=RULES[rule].reason,
         advice=RULES[rule].advice,
+        detail="\n".join(printable(each, MAX_MESSAGE) for each in detail.split("\n")[-MAX_LINES:]),
     )
 
 

@@ -60,8 +60,9 @@ LIBRARY_REFUSED = words(
     "load save hub package fx distributed multiprocessing library classes ops export onnx testing "
     "serialization storage profiler profiler_legacy profiler_util quantization ao futures monitor "
     "jiterator tunable gds cpp mtia windows textwrap get_file_path overrides annotations frontend "
+    "xeon numa nativert "
     # Of numpy.
-    "f2py ctypeslib distutils npyio core test lookfor source safe_eval info show_config "
+    "f2py ctypeslib distutils npyio core test tests lookfor source safe_eval info show_config "
     # Of any: what makes a function or a class out of names.
     "types stdlib_re weakref"
 )
@@ -82,7 +83,8 @@ CARRIED = ALLOWED_IMPORTS - words("random copy time typing abc") | {"np"}
 METHODS = words(
     "init new call len getitem setitem delitem contains iter next reversed enter exit aenter aexit "
     "repr str format bool int float index hash eq ne lt le gt ge add radd iadd sub rsub isub mul "
-    "rmul imul matmul rmatmul truediv rtruediv floordiv mod pow neg pos abs invert and or xor "
+    "rmul imul matmul rmatmul truediv rtruediv floordiv rfloordiv mod rmod divmod pow rpow neg pos "
+    "abs round invert and or xor "
     "post_init set_name get set missing getattr setattr delattr copy deepcopy getstate setstate "
     "reduce reduce_ex getnewargs getnewargs_ex init_subclass class_getitem torch_function"
 )
@@ -100,8 +102,16 @@ BUILTIN_CLASSES = words("bool bytearray bytes dict float frozenset int list set 
 """A positional pattern within one of these is the object itself."""
 
 GUARDED = words("type object BaseException BaseExceptionGroup SystemExit")
+BROAD_EXCEPTIONS = words("BaseException BaseExceptionGroup SystemExit KeyboardInterrupt")
 SETTINGS = "torch.backends."
 ATTRIBUTE_CALLS = frozenset({"getattr", "setattr", "delattr"})
+FORMATS = frozenset({"format", "format_map"})
+"""Methods of a text that read attributes by what stands in it."""
+
+PLAIN_LETTERS = frozenset("αβγδεζηθικλμνξπρςστυφχψωΓΔΘΛΞΠΣΦΨΩ") | (
+    {chr(each) for each in range(0xC0, 0x180)} - set("×÷ıĸŉſ")
+)
+"""Beside ASCII: Greek without Α, Β, ο and others that look Latin; accented Latin letters."""
 
 
 class Found(NamedTuple):

@@ -9,22 +9,26 @@ import ast
 import builtins
 import io
 import json
+import re
 import resource
 import sys
 import tokenize
 import unicodedata
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from harness.intake import data_rules, definition_rules
 from harness.intake.library_rules import Libraries
-from harness.intake.module_scope import module_bindings
+from harness.intake.module_scope import Binding, module_bindings
+from harness.intake.refusals import RULES
 from harness.intake.rule_tables import (
     ALLOWED_IMPORTS,
     ASSIGNED_SPECIAL,
     ATTRIBUTE_CALLS,
+    BROAD_EXCEPTIONS,
     BUILTIN_CLASSES,
     DEFINED_SPECIAL,
+    PLAIN_LETTERS,
     READ_SPECIAL,
     REFUSED_ATTRIBUTES,
     REFUSED_NAMES,
@@ -40,33 +44,28 @@ MAX_REPORTED = 60
 
 MAX_DEPTH = 200
 """Levels of the syntax tree; an ordinary region has about 20."""
-MAX_LITERAL = 1000
-"""Characters of a string, bytes, digits of a number, or elements of a literal list."""
-MAX_CHARACTERS = 4000
-"""Of all strings and bytes together, docstrings apart."""
-MAX_NUMBERS = 2000
-"""Numbers written out in all; a long one counts once for each 32 bits."""
 
 
-def check(region: str, scaffold: str, first: int, last: int, classes: Sequence[str]) -> list[Found]:
+def check(
+    region: str, scaffold: str, first: int, last: int, classes: Mapping[str, Sequence[str]]
+) -> list[Found]:
     """Every rule that `region` breaks, by line.
 
     `scaffold` is the pristine file and `first` to `last` its region's lines (1-based): the names
-    to protect are those of the other lines. A syntax error or a tree that is too deep hides the
-    other findings.
+    to protect are those of the other lines. `classes` are those to define, with their methods. A
+    syntax error or a tree that is too deep hides the other findings.
     """
     try:
         tree = ast.parse(region)
     except SyntaxError as error:
-        return [Found("syntax", error.lineno or 1, error.offset or 0, f"{error.msg}")]
+        return [_syntax(error)]
     except (MemoryError, RecursionError):
         return [Found("too-deep", 0, 0, "this nests too deeply for Python's parser")]
     if deep := _too_deep(tree):
         return [Found("too-deep", deep, 0, f"this nests more than {MAX_DEPTH} levels deep")]
     lines = region.split("\n")
-    fixed = [
-        each for each in ast.parse(scaffold).body if not first <= getattr(each, "lineno", 0) <= last
-    ]
+    pristine = ast.parse(scaffold)
+    fixed = [each for each in pristine.body if not first <= each.lineno <= last]
     nodes = [each for each in ast.walk(tree) if not isinstance(each, ast.expr_context)]
     # Constants that stand alone are data that nothing reads, as `__doc__` is refused.
     alone = {
@@ -75,54 +74,54 @@ def check(region: str, scaffold: str, first: int, last: int, classes: Sequence[s
         if isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant)
     }
     nodes = [each for each in nodes if id(each) not in alone]
+    libraries = Libraries(tree, nodes, fixed)
     found = [
-        *_classes(tree, classes),
+        *definition_rules.missing(tree, nodes, classes, pristine, libraries.roots),
+        *definition_rules.repeated(tree, nodes),
+        *definition_rules.unreachable(nodes),
         *_rebound(tree, fixed),
         *_identifiers(region),
         *_constructs(nodes),
-        *Libraries(tree, nodes, fixed).check(),
-        *_total(nodes),
+        *libraries.check(),
+        *data_rules.totals(nodes),
     ]
     try:
         compile(tree, "region", "exec", dont_inherit=True)
     except SyntaxError as error:
         # What the parser lets through: a return outside a function, a parameter named twice.
-        found.append(Found("syntax", error.lineno or 1, error.offset or 0, f"{error.msg}"))
+        found.append(_syntax(error))
     except (RecursionError, MemoryError):
         found.append(Found("too-heavy", 0, 0, "Python cannot compile this within the limits"))
     return sorted({_in_characters(each, lines) for each in found}, key=lambda each: each[1:])
 
 
-def _classes(tree: ast.Module, classes: Sequence[str]) -> Iterator[Found]:
-    there = {each.name: each for each in tree.body if isinstance(each, ast.ClassDef)}
-    for name in classes:
-        if name in there:
-            continue
-        nested = [
-            each for each in ast.walk(tree) if isinstance(each, ast.ClassDef) and each.name == name
-        ]
-        if nested:
-            yield at("missing-class", nested[0], f"class `{name}` is not at the top level")
-        else:
-            yield Found("missing-class", 0, 0, f"the region does not define class `{name}`")
+def _syntax(error: SyntaxError) -> Found:
+    # Line numbers in it count in the region, wherever that was handed in.
+    message = re.sub(r"(on|at) line \d+", r"\g<0> of the region", str(error.msg))
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    place = error.lineno or 1, error.offset or 0
+    return Found("syntax", *place, f"{message} (read as Python {version})")
 
 
 def _rebound(tree: ast.Module, fixed: Sequence[ast.stmt]) -> Iterator[Found]:
-    own: defaultdict[str, set[str | None]] = defaultdict(set)
+    own: dict[str, list[Binding]] = {}
     for binding in module_bindings(fixed):
-        own[binding.name].add(binding.imported)
+        own.setdefault(binding.name, []).append(binding)
     used = {
         node.id for each in fixed for node in ast.walk(each) if isinstance(node, ast.Name)
     } & set(dir(builtins))
     for binding in module_bindings(tree.body):
-        name = binding.name
-        if name in own:
-            if binding.imported is None or own[name] != {binding.imported}:
-                yield at("fixed-name", binding.node, f"`{name}` belongs to the fixed part")
-        elif is_special(name):
-            yield at("special-name", binding.node, f"`{name}` is not the module's to set")
+        name, node = binding.name, binding.node
+        if is_special(name):
+            yield at("special-name", node, f"`{name}` is not a region's to define")
+        elif name in own:
+            meanings = {each.imported for each in own[name]}
+            if binding.imported is None or meanings != {binding.imported}:
+                line = getattr(own[name][0].node, "lineno", 0)
+                message = f"`{name}` belongs to the fixed part (line {line} of scaffold.py)"
+                yield at("fixed-name", node, message)
         elif name in used:
-            yield at("fixed-builtin", binding.node, f"the fixed part uses the builtin `{name}`")
+            yield at("fixed-builtin", node, f"the fixed part uses the builtin `{name}`")
 
 
 def _identifiers(region: str) -> Iterator[Found]:
@@ -131,20 +130,19 @@ def _identifiers(region: str) -> Iterator[Found]:
         return
     for token in tokenize.generate_tokens(io.StringIO(region, newline="\n").readline):
         name = token.string
-        if token.type != tokenize.NAME or name.isascii():
+        # Python's parser takes for letters what this tokenizer takes for errors: a middle dot.
+        if token.type not in (tokenize.NAME, tokenize.ERRORTOKEN) or name.isascii():
             continue
-        if unicodedata.normalize("NFKC", name) != name:
-            message = f"`{name}` is read as `{unicodedata.normalize('NFKC', name)}`"
-        elif odd := next((each for each in name if not _plain_letter(each)), None):
+        read = unicodedata.normalize("NFKC", name)
+        odd = next((each for each in name if not each.isascii() and each not in PLAIN_LETTERS), "")
+        if odd:
             message = f"`{name}` holds {unicodedata.name(odd, 'a letter without a name')}"
+        elif read != name:
+            message = f"`{name}` is read as `{read}`"
         else:
             continue
         column = len(token.line[: token.start[1]].encode())
         yield Found("identifier", token.start[0], column + 1, message)
-
-
-def _plain_letter(character: str) -> bool:
-    return character.isascii() or unicodedata.name(character, "").startswith(("LATIN", "GREEK"))
 
 
 def _constructs(nodes: Sequence[ast.AST]) -> Iterator[Found]:
@@ -156,34 +154,13 @@ def _constructs(nodes: Sequence[ast.AST]) -> Iterator[Found]:
             yield from rule(node)
 
 
-def _total(nodes: Sequence[ast.AST]) -> Iterator[Found]:
-    """One finding for each total, at the literal that exceeds it."""
-    constants = [node for node in nodes if isinstance(node, ast.Constant)]
-    characters = numbers = 0
-    for node in sorted(constants, key=lambda each: (each.lineno, each.col_offset)):
-        match node.value:
-            case str(value) | bytes(value):
-                before, characters = characters, characters + len(value)
-                if before <= MAX_CHARACTERS < characters:
-                    message = f"more than {MAX_CHARACTERS:,} characters of literals in all"
-                    yield at("literal-length", node, message)
-            case bool():
-                pass
-            case int(value):
-                before, numbers = numbers, numbers + 1 + value.bit_length() // 32
-                if before <= MAX_NUMBERS < numbers:
-                    message = f"more than {MAX_NUMBERS:,} numbers written out in all"
-                    yield at("literal-length", node, message)
-            case float() | complex():
-                before, numbers = numbers, numbers + 1
-                if before <= MAX_NUMBERS < numbers:
-                    message = f"more than {MAX_NUMBERS:,} numbers written out in all"
-                    yield at("literal-length", node, message)
-
-
 def _imports(node: ast.Import | ast.ImportFrom) -> Iterator[Found]:
     if isinstance(node, ast.ImportFrom) and node.level:
-        yield at("import-form", node, "relative import")
+        yield at("import-form", node, "a relative import")
+        return
+    if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+        message = "`from __future__` works at the top of a file alone, and the region is inside one"
+        yield at("import", node, message)
         return
     module = (node.module or "") if isinstance(node, ast.ImportFrom) else None
     for alias in node.names:
@@ -272,14 +249,16 @@ def _call(node: ast.Call) -> Iterator[Found]:
 def _class(node: ast.ClassDef) -> Iterator[Found]:
     for keyword in node.keywords:
         if keyword.arg in ("metaclass", None):
-            yield at("metaclass", keyword.value, "a metaclass")
+            yield at("metaclass", keyword.value, f"class `{node.name}` is given a metaclass")
     yield from _defined(node.name, node)
     for base in node.bases:
         match base:
-            case ast.Name(id="type") | ast.Call(func=ast.Name(id="type")):
-                yield at("metaclass", base, "a class of classes")
-            case ast.Attribute(attr="__class__"):
-                yield at("metaclass", base, "a class of classes")
+            case (
+                ast.Name(id="type")
+                | ast.Call(func=ast.Name(id="type"))
+                | ast.Attribute(attr="__class__")
+            ):
+                yield at("metaclass", base, f"this base makes class `{node.name}` a metaclass")
 
 
 def _function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Found]:
@@ -292,7 +271,7 @@ def _handler(node: ast.ExceptHandler) -> Iterator[Found]:
     for each in caught:
         if each is None:
             yield at("broad-except", node, "a bare `except`")
-        elif isinstance(each, ast.Name) and each.id in ("BaseException", "SystemExit"):
+        elif isinstance(each, ast.Name) and each.id in BROAD_EXCEPTIONS:
             yield at("broad-except", each, f"`except {each.id}`")
 
 
@@ -329,23 +308,6 @@ def _global(node: ast.Global) -> Iterator[Found]:
     yield at("global-statement", node, f"`global {', '.join(node.names)}`")
 
 
-def _constant(node: ast.Constant) -> Iterator[Found]:
-    match node.value:
-        case str(value) | bytes(value) if len(value) > MAX_LITERAL:
-            message = f"a literal of {len(value):,} characters; at most {MAX_LITERAL:,} are allowed"
-            yield at("literal-length", node, message)
-        # Ten bits hold three digits; the digits themselves would be slow to write out.
-        case int(value) if value.bit_length() > MAX_LITERAL * 10 // 3:
-            yield at("literal-length", node, f"a number of more than {MAX_LITERAL:,} digits")
-
-
-def _display(node: ast.List | ast.Tuple | ast.Set | ast.Dict) -> Iterator[Found]:
-    elements = node.values if isinstance(node, ast.Dict) else node.elts
-    if len(elements) > MAX_LITERAL:
-        message = f"{len(elements):,} elements written out; at most {MAX_LITERAL:,} are allowed"
-        yield at("literal-length", node, message)
-
-
 _RULES: dict[type[ast.AST], Callable[[Any], Iterator[Found]]] = {
     ast.Import: _imports,
     ast.ImportFrom: _imports,
@@ -364,11 +326,11 @@ _RULES: dict[type[ast.AST], Callable[[Any], Iterator[Found]]] = {
     ast.MatchStar: _capture,
     ast.MatchMapping: _capture,
     ast.Global: _global,
-    ast.Constant: _constant,
-    ast.List: _display,
-    ast.Tuple: _display,
-    ast.Set: _display,
-    ast.Dict: _display,
+    ast.Constant: data_rules.literal,
+    ast.List: data_rules.literal,
+    ast.Tuple: data_rules.literal,
+    ast.Set: data_rules.literal,
+    ast.Dict: data_rules.literal,
 }
 
 
@@ -394,6 +356,13 @@ def _too_deep(tree: ast.Module) -> int:
     return level[0][1]
 
 
+def _report(found: Sequence[Found]) -> dict[str, Any]:
+    """The first findings and the number of the others; no warning takes an error's place."""
+    ordered = sorted(found, key=lambda each: RULES[each.rule].warns)
+    shown = [each._replace(message=each.message[:500]) for each in ordered[:MAX_REPORTED]]
+    return {"found": shown, "more": len(found) - len(shown)}
+
+
 def main() -> None:
     """Limit this process, read one request from standard input, answer on standard output."""
     for kind, limit in (
@@ -412,5 +381,4 @@ def main() -> None:
         request["last"],
         request["classes"],
     )
-    shown = [each._replace(message=each.message[:500]) for each in found[:MAX_REPORTED]]
-    json.dump({"found": shown, "more": len(found) - len(shown)}, sys.stdout)
+    json.dump(_report(found), sys.stdout)

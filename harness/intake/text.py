@@ -7,6 +7,7 @@ ways is refused. Lines are split on LF alone, here and everywhere in intake.
 import os
 import re
 import stat
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -14,15 +15,26 @@ from typing import NamedTuple
 from harness.intake.refusals import Finding, Refused, finding
 
 MAX_FILE_BYTES = 256 * 1024
+FINAL_LF_NOTE = "The last line had no line end and got one."
 
-# C0 and C1 without tab, LF, vertical tab, form feed, CR and U+0085: none of those splits our lines.
-_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f]")
+_NOT_PLAIN = (
+    # C0 and C1 without tab, LF, vertical tab, form feed, CR and U+0085: none of those splits our
+    # lines.
+    (
+        "control-characters",
+        re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f]"),
+        "the control character U+{:04X} is not plain text",
+    ),
+    ("line-endings", re.compile(r"\r(?!\n)"), "a carriage return stands alone"),
+    ("encoding", re.compile(r"[\ud800-\udfff]"), "U+{:04X} is half of a pair and no character"),
+)
+"""Rule, what breaks it, and how that is said."""
 _UTF8_BOM = b"\xef\xbb\xbf"
 _OTHER_BOMS = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
 
 
 class Text(NamedTuple):
-    """A submission's text, LF only and without a byte-order mark, and what was done to it."""
+    """Text, and what was done to it, a sentence each."""
 
     text: str
     notes: tuple[str, ...]
@@ -55,7 +67,13 @@ def read(path: Path) -> bytes:
 
 
 def read_standard_input() -> bytes:
-    """What comes through standard input, to its end. Raises Refused over MAX_FILE_BYTES."""
+    """What comes through standard input, to its end. Raises Refused over MAX_FILE_BYTES.
+
+    At a terminal that is what is typed until Ctrl-D, as programs commonly do.
+    """
+    if sys.stdin is None:
+        # Closed when the process began: another file may have taken the number since.
+        raise Refused([finding("file-unreadable", "<stdin>", None, "standard input is closed")])
     parts: list[bytes] = []
     size = 0
     try:
@@ -70,13 +88,13 @@ def read_standard_input() -> bytes:
 
 
 def decode(content: bytes, file: str) -> Text:
-    """`content` as text. Raises Refused with the line for what is not plain UTF-8 text."""
-    notes: list[str] = []
+    """`content` as plain text, which may still hold CRLF. Raises Refused with the line."""
+    notes: tuple[str, ...] = ()
     if content.startswith(_OTHER_BOMS):
         raise Refused([finding("encoding", file, 1, "the file begins like UTF-16 or UTF-32")])
     if content.startswith(_UTF8_BOM):
         content = content[len(_UTF8_BOM) :]
-        notes.append("A byte-order mark at the start was dropped.")
+        notes = ("A byte-order mark at the start was dropped.",)
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -88,31 +106,52 @@ def decode(content: bytes, file: str) -> Text:
         raise Refused(
             [finding("encoding", file, before.count(b"\n") + 1, message, text=line, column=column)]
         ) from error
-    if found := _CONTROL.search(text):
-        message = f"the control character U+{ord(found[0]):04X} is not plain text"
-        raise Refused([_at("control-characters", file, text, found.start(), message)])
+    require_plain(text, file)
     if not text.strip():
         raise Refused([finding("empty", file, None, "the file holds no text")])
-    if "\r" in text:
-        text = _without_crlf(text, file)
-        notes.append("Line ends were CRLF throughout and are LF now.")
-    return Text(text, tuple(notes))
+    return Text(text, notes)
 
 
-def _without_crlf(text: str, file: str) -> str:
-    pairs = text.count("\r\n")
-    if text.count("\r") == pairs == text.count("\n"):
-        return text.replace("\r\n", "\n")
-    alone = re.search(r"\r(?!\n)", text)
-    # Without a CR of its own the text has both CRLF and LF; the rarer of the two is shown.
-    bare = re.search(r"(?<!\r)\n", text) if 2 * pairs >= text.count("\n") else None
-    if alone:
-        offset, message = alone.start(), "a carriage return stands alone"
-    elif bare:
+def require_plain(text: str, file: str) -> None:
+    """Raises Refused at what is no plain text, wherever `text` comes from."""
+    for rule, pattern, message in _NOT_PLAIN:
+        if found := pattern.search(text):
+            message = message.format(ord(found[0]))
+            raise Refused([_at(rule, file, text, found.start(), message)])
+
+
+def is_crlf(text: str) -> bool:
+    """Whether every line ends in CRLF."""
+    return 0 < text.count("\r\n") == text.count("\n")
+
+
+def with_lf(text: str, file: str) -> Text:
+    """Plain text whose lines end in LF: CRLF throughout is converted. Raises Refused if mixed."""
+    pairs, ends = text.count("\r\n"), text.count("\n")
+    if not pairs:
+        return Text(text, ())
+    if pairs == ends:
+        note = "Line ends were CRLF throughout and are LF now."
+        return Text(text.replace("\r\n", "\n"), (note,))
+    # The rarer of the two is shown.
+    if 2 * pairs >= ends and (bare := re.search(r"(?<!\r)\n", text)):
         offset, message = bare.start(), "this line ends in LF, others in CRLF"
     else:
         offset, message = text.index("\r\n"), "this line ends in CRLF, others in LF"
     raise Refused([_at("line-endings", file, text, offset, message)])
+
+
+def with_final_lf(text: str, file: str) -> Text:
+    """As `with_lf`, and the last line ends, too."""
+    text, notes = with_lf(text, file)
+    if text.endswith("\n"):
+        return Text(text, notes)
+    return Text(text + "\n", (*notes, FINAL_LF_NOTE))
+
+
+def split_lines(text: str) -> list[str]:
+    """The lines of `text`, each with its LF; only LF ends a line."""
+    return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
 def _at(rule: str, file: str, text: str, offset: int, message: str) -> Finding:

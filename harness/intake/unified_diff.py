@@ -9,22 +9,28 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 from typing import NamedTuple, NoReturn
 
+from harness.intake.proposal import SCAFFOLD, Placed, Where, file_problem, path_problem, placed
 from harness.intake.refusals import Refused, finding
 
-SCAFFOLD = "scaffold.py"
-
+_GIT = "diff --git "
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
+_OCTAL = re.compile(r"\\([0-7]{3})")
+"""How git writes a byte of a quoted path."""
 _TIMESTAMP = re.compile(r"\s\d{4}-\d\d-\d\d[ T].*$")
+_COMMIT = re.compile(r"(?:From|commit) [0-9a-f]{7,64}\b")
+_TRAILER = re.compile(r"(?:base-commit|prerequisite-patch-id): [0-9a-f]+$")
 _EXTENDED = (
     # Lines between `diff --git` and the first hunk that ask for more than a change of text.
     (("rename ", "copy ", "similarity index ", "dissimilarity index "), "diff-rename"),
     (("old mode ", "new mode ", "new file mode ", "deleted file mode "), "diff-mode"),
-    (("GIT binary patch", "Binary files "), "diff-binary"),
+    (("GIT binary patch",), "diff-binary"),
 )
+_BINARY = re.compile(r"Binary files? .* (?:differ|has changed)$")
 _OTHER_KINDS = (
     (re.compile(r"diff --(?:cc|combined) |@@@+ -"), "a combined diff of a merge"),
     (re.compile(r"\*{15}$|\*\*\* \d+(?:,\d+)? \*\*\*\*$"), "a context diff"),
     (re.compile(r"\*\*\* Begin Patch"), "an edit for a chat program"),
+    (re.compile(r"\d+(?:,\d+)?[acd]$|[ad]\d+ \d+$"), "a script for an editor"),
 )
 _PLAIN = re.compile(r"\d+(?:,\d+)?[acd]\d+(?:,\d+)?$")
 """A hunk's header in the output of `diff` without options; `< ` or `> ` follows."""
@@ -53,13 +59,6 @@ class Hunk(NamedTuple):
         return [line.text for line in self.lines if line.sign in (" ", sign)]
 
 
-class Origin(NamedTuple):
-    """A line of the result, and the line of the diff that brought it (None: the scaffold's)."""
-
-    text: str
-    number: int | None
-
-
 def looks_like_diff(lines: Sequence[str]) -> bool:
     """Whether the text means to be a diff of any kind; code in a region has no such lines."""
     return _other_kind(lines) is not None or any(
@@ -78,27 +77,54 @@ def parse(lines: Sequence[str], file: str, task: str) -> tuple[Hunk, ...]:
     return _Parser(lines, file, task).parse()
 
 
-def apply(hunks: Sequence[Hunk], old: Sequence[str], file: str) -> list[Origin]:
-    """The lines (each with its LF) after the hunks. Raises Refused."""
-    result: list[Origin] = []
+def with_lf(hunks: Sequence[Hunk], file: str) -> tuple[tuple[Hunk, ...], tuple[str, ...]]:
+    """The hunks with LF alone, and a note if that took a change. Raises Refused for a mixture.
+
+    A diff of files that use CRLF has it in its content and not in its headers. The old file and
+    the new one may differ in this; each by itself is CRLF throughout, or not at all.
+    """
+    lines = [line for hunk in hunks for line in hunk.lines]
+    if not any("\r" in line.text for line in lines):
+        return tuple(hunks), ()
+    for sign, side in (("-", "old"), ("+", "new")):
+        _require_one_line_end([line for line in lines if line.sign in (" ", sign)], side, file)
+    converted = tuple(
+        hunk._replace(
+            lines=tuple(line._replace(text=line.text.replace("\r\n", "\n")) for line in hunk.lines)
+        )
+        for hunk in hunks
+    )
+    return converted, ("Lines of the files that were compared ended in CRLF and end in LF now.",)
+
+
+def apply(hunks: Sequence[Hunk], old: Sequence[str], file: str) -> list[Placed]:
+    """The lines (each with its LF) after the hunks, `old` being the scaffold's. Raises Refused."""
+    result: list[Placed] = []
+    scaffold = placed(old, SCAFFOLD, 1)
     done = 0
     for hunk in hunks:
         before = hunk.side("-")
         if hunk.old < done:
             _refuse("diff-order", file, hunk.number, "this hunk begins before the last one ends")
         end = hunk.old + len(before)
+        if before and end == len(old):
+            # Of a file's last line the text counts, whether or not it ends in LF.
+            before[-1] = before[-1].removesuffix("\n") + "\n"
         if end > len(old) or list(old[hunk.old : end]) != before:
             _misplaced(hunk, old, file)
-        result += [Origin(text, None) for text in old[done : hunk.old]]
+        result += scaffold[done : hunk.old]
+        done = hunk.old
         for line in hunk.lines:
-            if line.sign != "-":
-                result.append(Origin(line.text, line.number if line.sign == "+" else None))
-        done = end
-    result += [Origin(text, None) for text in old[done:]]
-    for origin in result[:-1]:
-        if not origin.text.endswith("\n"):
+            if line.sign == "+":
+                result.append(Placed(line.text, Where(file, line.number)))
+            elif line.sign == " ":
+                result.append(scaffold[done])
+            done += line.sign != "+"
+    result += scaffold[done:]
+    for each in result[:-1]:
+        if not each.text.endswith("\n"):
             message = "a line without a line end in the middle of the file"
-            _refuse("diff-newline", file, origin.number, message, origin.text)
+            _refuse("diff-newline", each.where.file, each.where.line, message, each.text)
     return result
 
 
@@ -134,6 +160,22 @@ def _outside(
             return
     if added and not first - 1 <= at + head <= last:
         yield added[0]
+
+
+def _require_one_line_end(lines: Sequence[Line], side: str, file: str) -> None:
+    """Raises Refused unless the lines end in LF, all of them, or in CRLF."""
+    for line in lines:
+        if line.text.endswith("\r"):
+            _refuse("line-endings", file, line.number, "a carriage return stands alone", line.text)
+    ended = [line for line in lines if line.text.endswith("\n")]
+    crlf = [line for line in ended if line.text.endswith("\r\n")]
+    if 0 < len(crlf) < len(ended):
+        # The rarer of the two is shown.
+        bare = next(line for line in ended if not line.text.endswith("\r\n"))
+        rarer, ends = (crlf[0], "CRLF") if 2 * len(crlf) <= len(ended) else (bare, "LF")
+        others = "LF" if ends == "CRLF" else "CRLF"
+        message = f"this line ends in {ends}, others of the {side} file in {others}"
+        _refuse("line-endings", file, rarer.number, message, rarer.sign + rarer.text)
 
 
 def _other_kind(lines: Sequence[str]) -> tuple[int, str] | None:
@@ -184,7 +226,9 @@ class _Parser:
     """One pass over the lines; `at` is the index of the next one."""
 
     def __init__(self, lines: Sequence[str], file: str, task: str) -> None:
-        self.lines = lines
+        self.content = lines
+        # A diff's own lines may end in CRLF where its content does not, and the other way round.
+        self.lines = [line.removesuffix("\r") for line in lines]
         self.file = file
         self.task = task
         self.at = 0
@@ -200,41 +244,44 @@ class _Parser:
         return tuple(hunks)
 
     def _preamble(self) -> None:
-        """Everything up to the first hunk: a mail's text, git's header, the two names."""
+        """Everything up to the first hunk: a mail's text, a program's header, the two names."""
         git = False
         while self.at < len(self.lines):
             line = self.lines[self.at]
-            if line.startswith("diff --git "):
-                if git:
-                    self._refuse("diff-several", self.at, "a second file begins here")
+            if line.startswith(_GIT):
                 git = True
-            elif git:
-                for starts, rule in _EXTENDED:
-                    if line.startswith(starts):
-                        self._refuse(rule, self.at, "this line asks for more than new text")
-            if line.startswith("@@"):
+                self._git_names(line)
+            for starts, rule in _EXTENDED if git else ():
+                if line.startswith(starts):
+                    self._refuse(rule, self.at, "this line asks for more than new text")
+            if _BINARY.match(line):
+                self._refuse("diff-binary", self.at, "this is no text")
+            if line.startswith("@@ -"):
                 self._refuse("diff-header", self.at, "no file is named before this hunk")
-            if line.startswith("--- ") and self._line(self.at + 1).startswith("+++ "):
+            if self._begins_file(self.at):
                 self._names()
                 return
             self.at += 1
         self._refuse("diff-header", len(self.lines) - 1, "the diff names no file and has no hunk")
 
+    def _git_names(self, line: str) -> None:
+        others = [n for n in range(self.at + 1, len(self.lines)) if self._line(n).startswith(_GIT)]
+        if others:
+            self._refuse("diff-several", others[0], "another change begins here")
+        # Names with spaces cannot be told apart here; the two lines that follow say more.
+        for part in re.split(r'[ "]', line):
+            if problem := path_problem(part, self.task):
+                self._refuse("wrong-file", self.at, problem)
+
     def _names(self) -> None:
         old, new = (_path(self.lines[self.at + offset]) for offset in (0, 1))
-        for offset, path in enumerate((old, new)):
+        # The old name alone says which file is meant: `diff -u scaffold.py mine.py` is fine.
+        problems = (file_problem(old, self.task), path_problem(new, self.task))
+        for offset, (path, problem) in enumerate(zip((old, new), problems, strict=True)):
             if path == "/dev/null":
                 self._refuse("diff-mode", self.at + offset, "this makes or deletes a file")
-            parts = path.split("/")
-            for bad in ("..", ".git"):
-                if bad in parts:
-                    self._refuse("diff-file", self.at + offset, f"the path holds `{bad}`")
-            # The old name alone says which file is meant: `diff -u scaffold.py mine.py` is fine.
-            if offset == 0 and parts[-1] != SCAFFOLD:
-                self._refuse("diff-file", self.at, f"this is a diff of `{parts[-1]}`")
-            if len(parts) > 2 and parts[-3] == "tasks" and parts[-2] != self.task:
-                message = f"this is the scaffold of the task `{parts[-2]}`, not of `{self.task}`"
-                self._refuse("diff-file", self.at + offset, message)
+            if problem:
+                self._refuse("wrong-file", self.at + offset, problem)
         self.at += 2
 
     def _hunk(self) -> Hunk:
@@ -262,7 +309,8 @@ class _Parser:
             new -= sign in " +"
             if sign not in " -+" or old < 0 or new < 0:
                 self._miscounted(start, declared)
-            lines.append(Line(sign, line[1:] + "\n", self.at + 1))
+            content = self.content[self.at].removeprefix(sign)
+            lines.append(Line(sign, content + "\n", self.at + 1))
             self.at += 1
         if self._line(self.at).startswith("\\"):
             self._no_newline(lines)
@@ -279,11 +327,14 @@ class _Parser:
     def _ends_here(self) -> bool:
         """Whether the line opens a mail's signature or the next file."""
         line = self.lines[self.at]
-        return line in ("-- ", "--") or (
-            line.startswith("--- ") and self._line(self.at + 1).startswith("+++ ")
-        )
+        return line in ("-- ", "--") or self._begins_file(self.at)
+
+    def _begins_file(self, index: int) -> bool:
+        return self._line(index).startswith("--- ") and self._line(index + 1).startswith("+++ ")
 
     def _miscounted(self, start: int, declared: tuple[int, ...]) -> NoReturn:
+        if any("{+" in line and "+}" in line for line in self.lines[start:]):
+            self._refuse("diff-kind", start, "this is a diff of words")
         self.at = start + 1
         found: list[str] = []
         while self.at < len(self.lines) and not self._ends_here():
@@ -308,14 +359,14 @@ class _Parser:
             line = self.lines[index]
             if line.startswith("@@ -"):
                 self._refuse("diff-header", index, "no file is named directly before this hunk")
-            if line.startswith("diff --git ") or (
-                line.startswith("--- ") and self._line(index + 1).startswith("+++ ")
-            ):
+            if line.startswith(_GIT) or self._begins_file(index):
                 self._refuse("diff-several", index, "another change begins here")
             signature = signature or line in ("-- ", "--")
-            if line.strip() and not signature:
-                if re.match(r"From [0-9a-f]{7,64} ", line):
+            if line.strip() and not signature and not _TRAILER.match(line):
+                if _COMMIT.match(line):
                     self._refuse("diff-several", index, "another commit begins here")
+                if line.startswith("Property changes on: "):
+                    self._refuse("diff-mode", index, "this line asks for more than new text")
                 self._refuse("diff-trailing", index, "this line belongs to no hunk")
 
     def _line(self, index: int) -> str:
@@ -330,4 +381,6 @@ class _Parser:
 def _path(header: str) -> str:
     """The path of a `---` or `+++` line, without a timestamp or git's quotes."""
     path = _TIMESTAMP.sub("", header[4:].split("\t", 1)[0]).strip()
-    return path[1:-1] if len(path) > 1 and path[0] == path[-1] == '"' else path
+    if len(path) > 1 and path[0] == path[-1] == '"':
+        return _OCTAL.sub(lambda match: chr(int(match[1], 8)), path[1:-1])
+    return path

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.files import write_durably
-from harness.layout import RECORD, attempt_directory
+from harness.layout import PATCH, RECORD, attempt_directory
 from harness.records import PlannedRun, Record
 from harness.results.leaderboard import (
     Board,
@@ -40,13 +40,23 @@ def write_reports(stored: Stored, for_submitter: bool = False) -> Published:
         attempt = attempt_directory(stored.directory, run.id, record.attempt)
         return str((attempt / RECORD).relative_to(stored.directory))
 
-    report = build_report(stored.manifest, stored.records, where, for_submitter)
+    report = build_report(
+        stored.manifest, stored.records, where, for_submitter, _patch(stored.directory)
+    )
     stem = "submitter-report" if for_submitter else "report"
     as_json = stored.directory / f"{stem}.json"
     as_markdown = stored.directory / f"{stem}.md"
     write_durably(as_json, to_json(report).encode())
     write_durably(as_markdown, to_markdown(report).encode())
     return Published(report, as_json, as_markdown)
+
+
+def _patch(evaluation: Path) -> str:
+    """Evaluations that were begun by an earlier version have none."""
+    try:
+        return (evaluation / PATCH).read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""
 
 
 def write_leaderboard(

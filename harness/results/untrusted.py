@@ -47,12 +47,12 @@ def markdown(text: str, limit: int = 300) -> str:
     return _MARKDOWN.sub(lambda found: "\\" + found.group(), escaped)
 
 
-def fenced(text: str, last: int = 40) -> str:
+def fenced(text: str, last: int = 40, kind: str = "text") -> str:
     """A fenced block that `text` cannot end: its fence is longer than any backticks in it."""
     body = lines(text, last)
     longest = max((len(run) for line in body for run in re.findall("`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
-    return "\n".join([f"{fence}text", *body, fence])
+    return "\n".join([f"{fence}{kind}", *body, fence])
 
 
 def csv_cell(text: str, limit: int = 300) -> str:

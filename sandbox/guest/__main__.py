@@ -6,28 +6,22 @@ failed for a reason that no submission can produce.
 """
 
 import json
-import linecache
-import random
 import socket
 import sys
 import traceback
-from types import ModuleType
 from typing import Any
 
-import numpy as np
 import torch
 
 from sandbox import wire
-from sandbox.guest import numerics
+from sandbox.guest import lazy_compiler, numerics
 from sandbox.guest.client import TrainingEnvironment
 from sandbox.guest.parameters import OverBudget
-from sandbox.guest.policy import load_policy
-from sandbox.guest.shapes import WrongShape, checked_shape
+from sandbox.guest.shapes import BadAction
+from sandbox.guest.source import act, load_actor, load_source, seed_everything
+from sandbox.guest.trial import ReloadedDiffers, try_out
 from sandbox.guest.watchdog import Watchdog
-from sandbox.wire import FailureKind, Kind
-
-SOURCE_NAME = "submission.py"
-MODULE_NAME = "submission"
+from sandbox.wire import SOURCE_NAME, FailureKind, Kind
 
 
 def main(path: str) -> None:
@@ -48,6 +42,7 @@ def main(path: str) -> None:
 
 
 def _live(channel: wire.Channel, config: dict[str, Any], artefact: bytes) -> None:
+    lazy_compiler.install()
     torch.set_num_threads(1)
     torch.set_num_interop_threads(1)
     numerics.install(config["numerics"])
@@ -62,66 +57,35 @@ def _live(channel: wire.Channel, config: dict[str, Any], artefact: bytes) -> Non
     module = load_source(config["source"])
     channel.send(Kind.IMPORTED)
     watchdog.watch()
+    if config["role"] == "trial":
+        try_out(channel, watchdog, module, config)
+        return
     environment = TrainingEnvironment(channel, watchdog, config)
     if config["role"] == "learner":
         module.train(environment)
         return
 
-    def build() -> torch.nn.Module:
-        return module.build(environment).actor  # type: ignore[no-any-return]
-
-    policy = load_policy(artefact, build, torch.device(config["device"]))
+    policy = load_actor(module, artefact, environment)
     # Loading may have built an algorithm and drawn numbers for it.
     seed_everything(config["seed"])
     channel.send(Kind.READY)
     watchdog.started()
     watchdog.rest()
-    shape = (config["observation_dim"], config["action_dim"])
     while True:
         payload = channel.receive().payload
         watchdog.watch()
-        actions = answer(module, policy, payload, *shape, config["device"])
+        actions = act(module, policy, payload, environment)
         watchdog.rest()
         channel.send(Kind.ACTIONS, actions)
-
-
-def answer(
-    module: ModuleType,
-    policy: torch.nn.Module,
-    payload: bytes,
-    observation_dim: int,
-    action_dim: int,
-    device: str,
-) -> bytes:
-    """The policy's actions, float32 (B, A), for the observations (B, O) of an evaluator's frame."""
-    observations = np.frombuffer(payload, dtype=np.float32).reshape(-1, observation_dim)
-    tensor = torch.from_numpy(observations.copy()).to(device)
-    shape = (len(observations), action_dim)
-    return checked_shape("get_action", module.act(policy, tensor), shape).tobytes()
-
-
-def load_source(source: str, name: str = SOURCE_NAME) -> ModuleType:
-    """Run the accepted source as a module of its own, whose lines tracebacks can show."""
-    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
-    module = ModuleType(MODULE_NAME)
-    # Pickled policies name their classes by this module, in the learner and in the actor.
-    sys.modules[MODULE_NAME] = module
-    exec(compile(source, name, "exec"), vars(module))
-    return module
-
-
-def seed_everything(seed: int) -> None:
-    """Seed the three global generators that submissions draw from."""
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
 
 
 def _last_words(error: Exception) -> bytes:
     if isinstance(error, OverBudget):
         return wire.encode_failure(FailureKind.OVER_BUDGET, str(error))
-    if isinstance(error, WrongShape):
-        return wire.encode_failure(FailureKind.WRONG_SHAPE, str(error))
+    if isinstance(error, BadAction):
+        return wire.encode_failure(FailureKind.BAD_ACTION, str(error))
+    if isinstance(error, ReloadedDiffers):
+        return wire.encode_failure(FailureKind.RELOADED_DIFFERS, str(error))
     frames = [
         each
         for each in traceback.extract_tb(error.__traceback__)
@@ -134,7 +98,9 @@ def _last_words(error: Exception) -> bytes:
             *traceback.format_exception_only(error),
         ]
     )
-    return wire.encode_failure(FailureKind.EXCEPTION, text)
+    # Where the submission was last, though a library raised.
+    line = next((each.lineno for each in reversed(frames) if each.filename == SOURCE_NAME), None)
+    return wire.encode_failure(FailureKind.EXCEPTION, text, line or 0)
 
 
 if __name__ == "__main__":

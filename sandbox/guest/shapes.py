@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 
-class WrongShape(Exception):
-    """An action, or a batch of them, of another shape than the task's; the message names both."""
+class BadAction(Exception):
+    """An action, or a batch of them, that the task does not take; the message says which it was."""
 
 
 def checked_shape(what: str, actions: Any, shape: tuple[int, ...]) -> np.ndarray:
@@ -17,5 +17,5 @@ def checked_shape(what: str, actions: Any, shape: tuple[int, ...]) -> np.ndarray
     array = np.ascontiguousarray(actions, dtype=np.float32)
     # ascontiguousarray makes a scalar 1-D; a scalar is no action.
     if np.shape(actions) != shape:
-        raise WrongShape(f"{what} returned shape {np.shape(actions)}; {shape} is needed")
+        raise BadAction(f"{what} returned shape {np.shape(actions)}; {shape} is needed")
     return array

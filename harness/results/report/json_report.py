@@ -68,6 +68,8 @@ class Report(Model):
     heldout: HeldOutRuns | None
     runs: tuple[RunReport, ...]
     """All attempts that ended, in the manifest's order, then by attempt."""
+    patch: str = ""
+    """The submission as a unified diff against the scaffold; empty where the store has none."""
 
 
 def build_report(
@@ -75,6 +77,7 @@ def build_report(
     records: Sequence[Record],
     record_path: Callable[[Record], str],
     for_submitter: bool = False,
+    patch: str = "",
 ) -> Report:
     """The report of an evaluation. `record_path` says where a record is, relative to the
     evaluation's directory. Raises RecordsError as `summarise` does."""
@@ -98,6 +101,7 @@ def build_report(
         summary=summary_for_submitter(manifest, records, summary) if for_submitter else summary,
         heldout=heldout_runs(manifest, records),
         runs=runs,
+        patch=patch,
     )
 
 

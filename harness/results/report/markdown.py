@@ -14,6 +14,8 @@ from harness.results.summary import Summary
 from harness.results.untrusted import fenced, lines, markdown
 
 BLOCKS = "▁▂▃▄▅▆▇█"
+PATCH_LINES = 5_000
+"""Far more than an ordinary region has; the whole stands in the evaluation's directory."""
 WIDTH = 24
 """Most characters of a sparkline."""
 
@@ -38,6 +40,7 @@ def to_markdown(report: Report) -> str:
         _runs(report),
         _failures(report.runs),
         _how_it_was_made(report),
+        _change(report.patch),
         f"## How to read this\n\n{HOW_TO_READ}",
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
@@ -209,6 +212,15 @@ def _how_it_was_made(report: Report) -> str:
         else ""
     )
     return f"## How it was made\n\n{note}{_table(('what', 'value'), rows)}"
+
+
+def _change(patch: str) -> str:
+    if not patch:
+        return ""
+    return (
+        "## The change\n\n<details>\n<summary>against the scaffold</summary>\n\n"
+        f"{fenced(patch, last=PATCH_LINES, kind='diff')}\n\n</details>"
+    )
 
 
 def _sparkline(curve: Sequence[CurvePoint], scale: Sequence[float]) -> str:

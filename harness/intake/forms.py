@@ -1,0 +1,178 @@
+"""The forms of handing in: which one a text has, and what region it proposes.
+
+A form only says what the region holds. None of them decides what is accepted: that is one
+judgement for all (`submission.judge`).
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import NamedTuple, NoReturn
+
+from harness.intake import edits, text, unified_diff
+from harness.intake.proposal import SCAFFOLD, Placed, Proposal, Scaffold, placed
+from harness.intake.refusals import MAX_FINDINGS, Finding, Refused, finding
+from harness.task import REGION_BEGINS, REGION_ENDS, Task
+
+_FENCE = re.compile(r"```|~~~")
+_FENCE_ENDS = re.compile(r"(?:`{3,}|~{3,})\s*$")
+_JSON = re.compile(r"\s*[\[{]")
+_DIFF_OR_MAIL = re.compile(
+    r"diff |--- |\*\*\* |@@ |Index: |(?:From|commit) [0-9a-f]{7,64}\b|(?:From|Subject): |# HG "
+    r"|\d+(?:,\d+)?[acd]\d*"
+)
+"""How a diff begins, or the mail or commit around it, and no code does."""
+
+
+class Form(NamedTuple):
+    """A way to hand in, and how it is read."""
+
+    name: str
+    propose: Callable[[str, str, Task, Scaffold], Proposal]
+    """From plain text (which may hold CRLF), the file's name, task and scaffold. Raises Refused."""
+
+
+def form_of(content: str, file: str, task: Task, scaffold: Scaffold) -> Form:
+    """The form of a text. Raises Refused for text with the markup of a chat or a web page."""
+    lines = content.replace("\r\n", "\n").split("\n")
+    if (index := _fence(lines)) is not None:
+        _refuse("markdown-fence", file, index + 1, "this is a fence of Markdown", lines[index])
+    first = next(line for line in lines if line.strip())
+    whole = _is_whole_file(lines, scaffold)
+    if not _is_code(lines, first, task):
+        # A banner line inside a diff is part of its text.
+        if unified_diff.looks_like_diff(lines):
+            return UNIFIED_DIFF
+        if _JSON.match(first):
+            return LIST_OF_EDITS
+    return WHOLE_FILE if whole else REGION_FILE
+
+
+def _fence(lines: Sequence[str]) -> int | None:
+    """The index of a fence that can be in no string: none opens above it, or the text ends here."""
+    for index, line in enumerate(lines):
+        if _FENCE.match(line):
+            return index
+        if '"""' in line or "'''" in line:
+            break
+    last = max(index for index, line in enumerate(lines) if line.strip())
+    return last if _FENCE_ENDS.match(lines[last]) else None
+
+
+def _is_code(lines: Sequence[str], first: str, task: Task) -> bool:
+    """Whether a required class begins at a line's start: in diffs and JSON something precedes it.
+
+    Then lines like those of a diff stand in a string of the code.
+    """
+    classes = re.compile(rf"class\s+(?:{'|'.join(map(re.escape, task.region.classes))})\b")
+    begins_otherwise = _DIFF_OR_MAIL.match(first) or _JSON.match(first)
+    return not begins_otherwise and any(map(classes.match, lines))
+
+
+def _is_whole_file(lines: Sequence[str], scaffold: Scaffold) -> bool:
+    """Whether the text holds a banner line or begins as the scaffold does."""
+    opening = [each for each in scaffold.prefix.split("\n") if each.strip()][:3]
+    there = [each for each in lines if each.strip()][:3]
+    return there == opening or any(each.strip() in (REGION_BEGINS, REGION_ENDS) for each in lines)
+
+
+def _propose_region(content: str, file: str, task: Task, scaffold: Scaffold) -> Proposal:
+    content, notes = text.with_final_lf(content, file)
+    return Proposal.of(placed(text.split_lines(content), file, 1), notes)
+
+
+def _propose_whole_file(content: str, file: str, task: Task, scaffold: Scaffold) -> Proposal:
+    content, notes = text.with_final_lf(content, file)
+    lines = text.split_lines(content)
+    begins, ends = _find_banners(lines, file)
+    if not any(line.strip() for line in (*lines[:begins], *lines[ends + 1 :])):
+        message = "the banner lines stand here without the scaffold around them"
+        _refuse("whole-file", file, begins + 1, message, lines[begins])
+    mine = placed(lines, file, 1)
+    theirs = placed(text.split_lines(scaffold.source), SCAFFOLD, 1)
+    region = task.region
+    # Both ends of a part hold a banner line, so parts of unequal length differ before they end.
+    found = [
+        *_first_difference(mine[: begins + 1], theirs[: region.first_line - 1]),
+        *_first_difference(mine[: ends - 1 : -1], theirs[: region.last_line - 1 : -1]),
+    ]
+    if found:
+        raise Refused(found)
+    return Proposal.of(mine[begins + 1 : ends], notes)
+
+
+def _find_banners(lines: Sequence[str], file: str) -> tuple[int, int]:
+    """The indices of the two banner lines. Raises Refused unless each is there once."""
+    places = {
+        banner: [index for index, line in enumerate(lines) if line.strip() == banner]
+        for banner in (REGION_BEGINS, REGION_ENDS)
+    }
+    for banner, found in places.items():
+        if not found:
+            message = f"the banner line `{banner}` is missing"
+            other = min(chain(*places.values()), default=0)
+            _refuse("whole-file", file, other + 1, message, lines[other])
+        if len(found) > 1:
+            message = f"this banner line stands here again; the first is line {found[0] + 1}"
+            _refuse("whole-file", file, found[1] + 1, message, lines[found[1]])
+    [begins], [ends] = places.values()
+    if ends < begins:
+        message = "the banner line of the region's end stands before that of its begin"
+        _refuse("whole-file", file, ends + 1, message, lines[ends])
+    return begins, ends
+
+
+def _first_difference(mine: Sequence[Placed], theirs: Sequence[Placed]) -> list[Finding]:
+    """The first line of `mine` that is not what the scaffold has there, if there is one."""
+    for here, there in zip(mine, theirs, strict=False):
+        if here.text != there.text:
+            original = f"`{there.text.rstrip()}`" if there.text.strip() else "empty"
+            message = (
+                f"the fixed part was changed: line {there.where.line} of {SCAFFOLD} is {original}"
+            )
+            return [finding("outside-region", *here.where, message, text=here.text)]
+    return []
+
+
+def _propose_diff(content: str, file: str, task: Task, scaffold: Scaffold) -> Proposal:
+    notes: tuple[str, ...] = ()
+    if text.is_crlf(content):
+        content, notes = text.with_lf(content, file)
+    lines = content.removesuffix("\n").split("\n")
+    hunks, more_notes = unified_diff.with_lf(unified_diff.parse(lines, file, task.name), file)
+    notes += more_notes
+    result = unified_diff.apply(hunks, text.split_lines(scaffold.source), file)
+    if result and not result[-1].text.endswith("\n"):
+        result[-1] = result[-1]._replace(text=result[-1].text + "\n")
+        notes += (text.FINAL_LF_NOTE,)
+    source = "".join(each.text for each in result)
+    rest = len(source) - len(scaffold.prefix) - len(scaffold.suffix)
+    kept = source.startswith(scaffold.prefix) and source.endswith(scaffold.suffix) and rest >= 0
+    region = source[len(scaffold.prefix) : len(scaffold.prefix) + rest] if kept else ""
+    if not kept or (region and not region.endswith("\n")):
+        raise _outside(hunks, task, file)
+    first = task.region.first_line
+    return Proposal.of(result[first - 1 :][: region.count("\n")], notes)
+
+
+def _outside(hunks: Sequence[unified_diff.Hunk], task: Task, file: str) -> Refused:
+    first, last = task.region.first_line, task.region.last_line
+    changes = list(unified_diff.changes_outside(hunks, first, last))
+    message = f"this changes {SCAFFOLD} outside its editable lines {first}-{last}"
+    if not changes:
+        return Refused([finding("outside-region", file, hunks[0].number, message)])
+    found = [
+        finding("outside-region", file, line.number, message, text=line.sign + line.text)
+        for line in changes[:MAX_FINDINGS]
+    ]
+    return Refused(found, len(changes) - len(found))
+
+
+def _refuse(rule: str, file: str, line: int, message: str, shown: str) -> NoReturn:
+    raise Refused([finding(rule, file, line, message, text=shown)])
+
+
+REGION_FILE = Form("region file", _propose_region)
+WHOLE_FILE = Form("whole file", _propose_whole_file)
+UNIFIED_DIFF = Form("unified diff", _propose_diff)
+LIST_OF_EDITS = Form("list of edits", edits.propose)

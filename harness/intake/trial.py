@@ -1,0 +1,266 @@
+"""Builds and tries an accepted source in a sandbox, for the shapes of every environment of a task.
+
+What a submission's own process says of itself is a courtesy to honest ones. The bounds that hold
+are held again in every run, outside of it.
+"""
+
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.guest_config import guest_config
+from harness.guest_session import GuestSession
+from harness.intake.refusals import Finding, finding
+from harness.intake.submission import SCAFFOLD, Accepted, Where
+from harness.numerics import TUNED, variables
+from harness.records import Plan, Verdict, VerdictKind
+from harness.task import Environment, HeldOut, Planned, Task
+from harness.verdict import GuestFault, InfrastructureError, Vanished, answerable, settle
+from sandbox import wire
+from sandbox.base import Limits, Sandbox, SandboxError, load_backend
+from sandbox.wire import MEBIBYTE, SOURCE_NAME, Kind
+
+SANDBOX = "bubblewrap"
+SECONDS = 60.0
+"""Of thinking time, for the whole trial."""
+LIMITS = Limits(
+    memory_bytes=2048 * MEBIBYTE,
+    processes=128,
+    scratch_bytes=64 * MEBIBYTE,
+    output_bytes=16 * MEBIBYTE,
+)
+WARM_UP_STEPS = 64
+UPDATES = 4
+"""Enough for two of the actor's where it is updated every second time."""
+BUFFER_SIZE = 1024
+SEED = 42
+_SHOWN_MODULES = 12
+
+_RULES: Mapping[VerdictKind, str] = {
+    "rejected": "reload-differs",
+    "crashed": "trial-crashed",
+    "exited": "trial-crashed",
+    "timed-out": "trial-limits",
+    "out-of-memory": "trial-limits",
+    "too-many-processes": "trial-limits",
+    "too-much-output": "trial-limits",
+    "protocol-violation": "bad-action",
+}
+_SOURCE_LINE = re.compile(rf'File "{re.escape(SOURCE_NAME)}", line (\d{{1,7}})')
+
+
+class CannotTry(Exception):
+    """This machine cannot run the trial; the message says what to do."""
+
+
+class Tried(NamedTuple):
+    """What the submission holds at the shapes of one environment, by its own count."""
+
+    environment: Environment
+    heldout: bool
+    parameters: int
+    budget: int
+    by_module: Mapping[str, float]
+    """Parameters by attribute of the algorithm, the largest first."""
+    policy_bytes: int
+    policy_cap: int
+
+
+class Trial(NamedTuple):
+    """How a trial went: it was passed where there is no finding."""
+
+    tried: tuple[Tried, ...]
+    findings: tuple[Finding, ...]
+    seconds: float
+
+
+def try_out(
+    task: Task,
+    heldout: HeldOut | None,
+    accepted: Accepted,
+    for_submitter: bool = False,
+) -> Trial:
+    """Build, learn, act, export, reload and compare, at the shapes of each environment.
+
+    `for_submitter` leaves out what would tell of a held-out environment. Raises CannotTry.
+    """
+    sandbox = load_backend(SANDBOX)
+    try:
+        return _try_out(task, heldout, accepted, sandbox, for_submitter)
+    except (InfrastructureError, SandboxError) as error:
+        reasons = [f"{each.what}. What to do: {each.remedy}" for each in sandbox.problems()]
+        told = "\n".join(reasons or [str(error)])
+        raise CannotTry(f"the trial could not be made: {told}") from error
+
+
+def _try_out(
+    task: Task, heldout: HeldOut | None, accepted: Accepted, sandbox: Sandbox, for_submitter: bool
+) -> Trial:
+    began = time.monotonic()
+    shapes = _shapes(task, heldout)
+    tried: list[Tried] = []
+    findings: list[Finding] = []
+    with (
+        tempfile.TemporaryDirectory(prefix="touchstone-trial-") as directory,
+        GuestSession(
+            sandbox,
+            LIMITS,
+            log := Path(directory, "log"),
+            variables(TUNED),
+            wire.TRIAL_CAPS,
+            SECONDS,
+            SECONDS,
+        ) as session,
+    ):
+        at: Planned | None = None
+        try:
+            with answerable():
+                session.configure(_config(task, shapes, accepted))
+                session.await_({Kind.IMPORTED}, SECONDS)
+                for same in shapes:
+                    at = same[0]
+                    counts = wire.decode_tried(session.await_({Kind.TRIED}, SECONDS).payload)
+                    tried += [_tried(task, each, counts) for each in same]
+        except (GuestFault, Vanished) as fault:
+            verdict = settle(fault, session.end_after(fault), "trial", None, log)
+            line = fault.line if isinstance(fault, GuestFault) else 0
+            findings.append(_failed(task, at, verdict, line, accepted, for_submitter))
+    findings += _over_budget(tried, accepted.file, for_submitter)
+    shown = tuple(each for each in tried if not (each.heldout and for_submitter))
+    return Trial(shown, tuple(findings), time.monotonic() - began)
+
+
+def _shapes(task: Task, heldout: HeldOut | None) -> list[list[Planned]]:
+    """The environments of all profiles, by shape: a guest cannot tell more of them apart.
+
+    Visible ones come first, so that a fault of all shows where it may be shown.
+    """
+    hidden = {} if heldout is None else heldout.environments
+    shapes: dict[str, list[Planned]] = {}
+    for held, environments in ((False, task.environments), (True, hidden)):
+        for each in environments.values():
+            shape = each.model_dump_json(exclude={"id", "time_limit"})
+            planned = Planned(environment=each, heldout=held, scale=None)
+            shapes.setdefault(shape, []).append(planned)
+    return list(shapes.values())
+
+
+def _config(
+    task: Task, shapes: Sequence[Sequence[Planned]], accepted: Accepted
+) -> dict[str, object]:
+    """What the guest is told: the constants are those of the first profile, the real benchmark."""
+    plan = Plan(
+        task=task.name,
+        task_version=task.version,
+        profile=next(iter(task.profiles.values())),
+        environments=tuple(same[0] for same in shapes),
+        budget=task.budget,
+        constants=dict(task.constants)
+        | {"learning_starts": WARM_UP_STEPS, "buffer_size": BUFFER_SIZE},
+    )
+    environments = [
+        guest_config("trial", each.environment, plan, SEED, "", "cpu", TUNED)
+        | {"export_steps": (0, WARM_UP_STEPS + UPDATES)}
+        for each in plan.environments
+    ]
+    return {
+        "role": "trial",
+        "source": accepted.source.decode(),
+        "seed": SEED,
+        "device": "cpu",
+        "numerics": dict(TUNED),
+        "start_seconds": SECONDS,
+        "frame_seconds": SECONDS,
+        "environments": environments,
+    }
+
+
+def _tried(task: Task, at: Planned, counts: wire.Tried) -> Tried:
+    return Tried(
+        at.environment,
+        at.heldout,
+        counts.parameters,
+        task.budget.parameters(at.environment),
+        counts.by_module,
+        counts.policy_bytes,
+        task.budget.artefact_bytes(at.environment),
+    )
+
+
+def _failed(
+    task: Task,
+    at: Planned | None,
+    verdict: Verdict,
+    line: int,
+    accepted: Accepted,
+    for_submitter: bool,
+) -> Finding:
+    rule = _RULES[verdict.kind]
+    if at is not None and at.heldout and for_submitter:
+        message = "it fails at the shapes of a held-out environment, and at those of no visible one"
+        return finding(rule, accepted.file, None, message)
+    place = "when it is imported" if at is None else f"at the shapes of {at.environment.id}"
+    shown = _handed_in(task, accepted, line)
+    return finding(
+        rule,
+        shown.file if shown else accepted.file,
+        shown.line if shown else None,
+        f"{place}: {verdict.cause}",
+        text=accepted.source.decode().split("\n")[line - 1] if shown else "",
+        detail=_with_own_lines(verdict.detail or verdict.log_tail, task, accepted),
+    )
+
+
+def _handed_in(task: Task, accepted: Accepted, line: int) -> Where | None:
+    """Where a line of the accepted source (1-based) was handed in; None where there is no such."""
+    first, count = task.region.first_line, len(accepted.where)
+    if first <= line < first + count:
+        return accepted.where[line - first]
+    if 0 < line < first:
+        return Where(SCAFFOLD, line)
+    if first + count <= line <= accepted.source.count(b"\n"):
+        return Where(SCAFFOLD, line - first - count + task.region.last_line + 1)
+    return None
+
+
+def _with_own_lines(traceback: str, task: Task, accepted: Accepted) -> str:
+    """A traceback that names the lines of the file that was handed in."""
+
+    def own(found: re.Match[str]) -> str:
+        where = _handed_in(task, accepted, int(found[1]))
+        return f'File "{where.file}", line {where.line}' if where else found[0]
+
+    return _SOURCE_LINE.sub(own, traceback)
+
+
+def _over_budget(tried: Sequence[Tried], file: str, for_submitter: bool) -> Iterator[Finding]:
+    bounds: tuple[tuple[str, Callable[[Tried], float], Callable[[Tried], str]], ...] = (
+        ("parameter-budget", lambda each: each.parameters / each.budget, _say_parameters),
+        ("policy-bytes", lambda each: each.policy_bytes / each.policy_cap, _say_bytes),
+    )
+    for rule, share, say in bounds:
+        over = [each for each in tried if share(each) > 1]
+        shown = [each for each in over if not (each.heldout and for_submitter)]
+        if shown:
+            yield finding(rule, file, None, say(max(shown, key=share)))
+        elif over:
+            yield finding(rule, file, None, "it is over at the shapes of a held-out environment")
+
+
+def _say_parameters(over: Tried) -> str:
+    holds = list(over.by_module.items())[:_SHOWN_MODULES]
+    return (
+        f"{over.parameters:,} parameters at the shapes of {over.environment.id}, "
+        f"{over.parameters - over.budget:,} over the budget of {over.budget:,}; by attribute of "
+        f"the algorithm: {', '.join(f'{name} {count:,.0f}' for name, count in holds)}"
+    )
+
+
+def _say_bytes(over: Tried) -> str:
+    return (
+        f"the exported policy has {over.policy_bytes:,} bytes at the shapes of "
+        f"{over.environment.id}; {over.policy_cap:,} at most"
+    )

@@ -1,0 +1,55 @@
+"""Runs an accepted source as a module of its own, and loads and asks the policies that it made."""
+
+import linecache
+import random
+import sys
+from types import ModuleType
+
+import numpy as np
+import torch
+
+from sandbox.guest.client import TrainingEnvironment
+from sandbox.guest.policy import load_policy
+from sandbox.guest.shapes import checked_shape
+from sandbox.wire import SOURCE_NAME
+
+MODULE_NAME = "submission"
+"""Pickled policies name their classes by this module, in the learner and in the actor."""
+
+
+def load_source(source: str, name: str = SOURCE_NAME) -> ModuleType:
+    """Run the source; tracebacks can show its lines."""
+    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+    module = ModuleType(MODULE_NAME)
+    sys.modules[MODULE_NAME] = module
+    exec(compile(source, name, "exec"), vars(module))
+    return module
+
+
+def load_actor(
+    module: ModuleType, artefact: bytes, environment: TrainingEnvironment
+) -> torch.nn.Module:
+    """The policy of an artefact that this very source exported."""
+
+    def build() -> torch.nn.Module:
+        return module.build(environment).actor  # type: ignore[no-any-return]
+
+    return load_policy(artefact, build, torch.device(environment.device))
+
+
+def act(
+    module: ModuleType, policy: torch.nn.Module, payload: bytes, environment: TrainingEnvironment
+) -> bytes:
+    """The policy's actions, float32 (B, A), for the observations (B, O) of an evaluator's frame."""
+    observations = np.frombuffer(payload, dtype=np.float32)
+    observations = observations.reshape(-1, environment.observation_dim)
+    tensor = torch.from_numpy(observations.copy()).to(environment.device)
+    shape = (len(observations), environment.action_dim)
+    return checked_shape("get_action", module.act(policy, tensor), shape).tobytes()
+
+
+def seed_everything(seed: int) -> None:
+    """Seed the three global generators that submissions draw from."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)

@@ -1,0 +1,165 @@
+"""Tries a submission on made-up data: does it build, act, learn, and act the same once reloaded?
+
+The scaffold's own loop runs, against a host that is made up too, here in the guest: nothing of a
+real environment is needed to find a crash that would else come after an hour of training.
+"""
+
+import contextlib
+import sys
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from sandbox import wire
+from sandbox.guest.client import Clock, Line, TrainingEnvironment
+from sandbox.guest.parameters import count_by_module
+from sandbox.guest.policy import STATE_DICT, export_policy
+from sandbox.guest.shapes import BadAction
+from sandbox.guest.source import MODULE_NAME, act, load_actor, load_source, seed_everything
+from sandbox.wire import Frame, Kind, Transition, Tried
+
+OBSERVATIONS = 16
+"""On which the live and the reloaded policy are compared."""
+RELATIVE, ABSOLUTE = 1e-4, 1e-5
+"""Far more than rounding changes, far less than any lost statistic."""
+
+
+class ReloadedDiffers(Exception):
+    """The exported policy does not act as the live one did; the message says by how much."""
+
+
+def try_out(channel: Line, clock: Clock, module: ModuleType, config: Mapping[str, Any]) -> None:
+    """Try the module on each of the environments, and send what it holds there."""
+    if "METRICS_EVERY" in vars(module):
+        vars(module)["METRICS_EVERY"] = 1  # every update's metrics are looked at
+    for each in config["environments"]:
+        seed_everything(config["seed"])
+        tried = _try_out(clock, module, config["source"], each)
+        channel.send(Kind.TRIED, wire.encode_tried(tried))
+        clock.watch()
+
+
+def _try_out(clock: Clock, module: ModuleType, source: str, config: Mapping[str, Any]) -> Tried:
+    kept = _Kept()
+    # Of what the scaffold imports, these two are watched: what it holds, and what it exports.
+    vars(module).update(check_budget=kept.check_budget, export_policy=kept.export_policy)
+    host = _MadeUpHost(config)
+    environment = TrainingEnvironment(host, clock, config)
+    with contextlib.suppress(_Over):
+        module.train(environment)
+    _compare(module, kept, environment, source, config["seed"])
+    return Tried(sum(kept.by_module.values()), len(kept.artefact), kept.by_module)
+
+
+class _Over(Exception):
+    """The last policy has been exported."""
+
+
+class _Kept:
+    """What the scaffold handed to its two watched helpers last."""
+
+    def __init__(self) -> None:
+        self.by_module: dict[str, int] = {}
+        self.policy = torch.nn.Module()
+        self.artefact = b""
+
+    def check_budget(self, algorithm: object, budget: int) -> int:
+        """Counts alone: what is over the budget somewhere is still tried everywhere."""
+        self.by_module = count_by_module(algorithm)
+        return sum(self.by_module.values())
+
+    def export_policy(self, policy: torch.nn.Module) -> bytes:
+        self.policy, self.artefact = policy, export_policy(policy)
+        return self.artefact
+
+
+class _MadeUpHost:
+    """Answers a learner as an environment host would, with noise for observations and rewards."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._generator = np.random.default_rng(config["seed"])
+        self._observation_dim: int = config["observation_dim"]
+        self._action_dim: int = config["action_dim"]
+        self._bound: float = config["max_action"]
+        self._exports = len(config["export_steps"])
+        self._answer = Frame(Kind.CONTINUE, b"")
+
+    def send(self, kind: Kind, payload: bytes, /) -> None:
+        if kind is Kind.BUILT:
+            self._answer = Frame(Kind.OBSERVATION, self._observation().tobytes())
+        elif kind is Kind.WARMUP:
+            self._take(self._generator.uniform(-self._bound, self._bound, self._action_dim))
+        elif kind is Kind.ACTION:
+            self._take(_finite("select_action", payload, self._action_dim)[0])
+        elif kind is Kind.EXPORT:
+            self._exports -= 1
+            self._answer = Frame(Kind.CONTINUE, b"")
+
+    def receive(self) -> Frame:
+        if self._exports == 0:
+            raise _Over
+        return self._answer
+
+    def _take(self, action: np.ndarray) -> None:
+        reward, end = self._generator.normal(), self._generator.random()
+        transition = Transition(
+            np.clip(action, -self._bound, self._bound).astype(np.float32),
+            float(reward),
+            terminated=end < 0.05,
+            truncated=end > 0.95,
+            next_obs=self._observation(),
+            obs=self._observation(),
+        )
+        self._answer = Frame(Kind.TRANSITION, wire.encode_transition(transition))
+
+    def _observation(self) -> np.ndarray:
+        return self._generator.standard_normal(self._observation_dim, dtype=np.float32)
+
+
+def _compare(
+    module: ModuleType, kept: _Kept, environment: TrainingEnvironment, source: str, seed: int
+) -> None:
+    """Raises ReloadedDiffers unless the artefact acts as the policy that it was made of."""
+    generator = np.random.default_rng(seed)
+    shape = (OBSERVATIONS, environment.observation_dim)
+    payload = generator.standard_normal(shape, dtype=np.float32).tobytes()
+    seed_everything(seed)
+    live = act(module, kept.policy, payload, environment)
+    try:
+        # A fresh module, as in an actor's own process: what stands in globals is not exported.
+        fresh = load_source(source)
+        policy = load_actor(fresh, kept.artefact, environment)
+        seed_everything(seed)
+        reloaded = act(fresh, policy, payload, environment)
+    except Exception as error:
+        words = f"{type(error).__name__}: {error}"
+        raise ReloadedDiffers(f"the exported policy cannot be loaded and asked: {words}") from error
+    finally:
+        sys.modules[MODULE_NAME] = module
+    first, second = (
+        _finite("get_action", each, environment.action_dim) for each in (live, reloaded)
+    )
+    if np.allclose(first, second, RELATIVE, ABSOLUTE):
+        return
+    lost = "module globals, class attributes and closures are not exported"
+    if kept.artefact.startswith(STATE_DICT):
+        lost = "it cannot be pickled whole, so its parameters and buffers alone were exported"
+    raise ReloadedDiffers(
+        "the exported policy, loaded again, acts differently from the live one: by up to "
+        f"{np.abs(first - second).max():.3g} in a component of an action; {lost}"
+    )
+
+
+def _finite(what: str, payload: bytes, action_dim: int) -> np.ndarray:
+    actions = np.frombuffer(payload, dtype=np.float32).reshape(-1, action_dim)
+    wrong = np.argwhere(~np.isfinite(actions))
+    if len(wrong):
+        row, column = wrong[0]
+        raise BadAction(
+            f"{what} returned {actions[row, column]} as component {column} of an action; finite "
+            "numbers are needed"
+        )
+    return actions

@@ -1,0 +1,126 @@
+"""Submissions as they are handed in: whole algorithms in many styles are accepted, train and score.
+
+Each file in `tests/regions` is one region, written like those that people and coding agents send to
+a benchmark of off-policy control. They are data: nothing imports them but a sandbox.
+"""
+
+import csv
+import math
+from itertools import cycle
+from pathlib import Path
+
+import pytest
+
+from harness.intake.refusals import Refused
+from harness.intake.submission import accept
+from harness.task import Task
+from tests.support import (
+    CHEETAH,
+    PENDULUM,
+    TASK,
+    accepted,
+    evaluated_here,
+    small_profile,
+    trained,
+)
+
+REGIONS = sorted((Path(__file__).parent / "regions").glob("*.py"))
+LOGGED = 1000
+"""The first step whose metrics are logged."""
+BEFORE, AFTER = 59, 20
+"""Updates before and after it. The one that is logged is the 60th, with a turn of the actor."""
+ENVIRONMENTS = dict(zip(REGIONS, cycle((CHEETAH, PENDULUM)), strict=False))
+"""One of smoke's two for each: both would take twice as long."""
+
+
+def text_of(name, *replacements):
+    text = next(path for path in REGIONS if path.stem == name).read_text()
+    for old, new in replacements:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    return text
+
+
+def test_there_are_many_of_them_and_each_says_what_it_is():
+    assert len(REGIONS) >= 16
+    for path in REGIONS:
+        assert path.read_text().startswith(("# ", '"""')), path.name
+        assert path.stat().st_size < 8192, path.name
+
+
+@pytest.mark.parametrize("path", REGIONS, ids=lambda path: path.stem)
+def test_it_is_accepted_without_a_finding_and_as_it_was_written(path):
+    submission = accept(Task.load(TASK), path)
+    assert submission.warnings == ()
+    assert submission.notes == ()
+    assert submission.region == path.read_bytes()
+
+
+@pytest.mark.parametrize("path", REGIONS, ids=lambda path: path.stem)
+def test_it_trains_and_is_scored(path, tmp_path):
+    """Smoke with a longer warm-up: its updates pass the step whose metrics are logged."""
+    task = Task.load(TASK)
+    environment = ENVIRONMENTS[path]
+    profile = small_profile(
+        environment, total_timesteps=LOGGED + AFTER, learning_starts=LOGGED - 60, eval_episodes=1
+    )
+    record, bench = evaluated_here(accept(task, path), profile, tmp_path)
+    assert record is not None
+    assert record.verdict.kind == "scored", record.verdict
+    assert record.final is not None
+    assert len(record.final.returns) == 3
+    assert all(map(math.isfinite, record.final.returns))
+    assert record.training.steps == LOGGED + AFTER
+    assert record.training.exports == (0, LOGGED + AFTER)
+    budget = task.budget.parameters(task.environments[environment])
+    assert record.training.parameters is not None
+    assert 60_000 < record.training.parameters <= budget
+    with bench.metrics.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["step"] for row in rows} == {str(LOGGED + 1)}
+    assert len(rows) >= 2
+    assert all(math.isfinite(float(row["value"])) for row in rows)
+    assert "is left out" not in bench.learner_log.read_text()
+
+
+def test_a_third_pair_of_critics_is_over_the_budget_and_named(tmp_path):
+    third = text_of(
+        "soft_minimum",
+        (
+            "QNetwork(obs_dim, action_dim) for _ in range(2)",
+            "QNetwork(obs_dim, action_dim) for _ in range(3)",
+        ),
+    )
+    training, _ = trained(accepted(third, tmp_path), small_profile(), tmp_path / "bench")
+    assert training.verdict is not None
+    assert training.verdict.kind == "rejected"
+    assert "critics_target " in training.verdict.cause + training.verdict.detail
+    assert training.steps == 0
+
+
+def test_a_number_that_another_script_has_is_a_crash_with_its_line(tmp_path):
+    """CleanRL's TD3 has `args.policy_noise`; here there is none."""
+    line = "            eps = (torch.randn_like(a) * SIGMA).clamp(-CLIP, CLIP) * self.a_max\n"
+    wrong = text_of(
+        "weighted_twin",
+        ("        self.it = 0\n", "        self.it, self.args = 0, args\n"),
+        (line, line.replace("SIGMA", "self.args.policy_noise")),
+    )
+    training, _ = trained(accepted(wrong, tmp_path), small_profile(), tmp_path / "bench")
+    verdict = training.verdict
+    assert verdict is not None
+    assert (verdict.kind, verdict.phase, verdict.step) == ("crashed", "training", 21)
+    assert "'Args' object has no attribute 'policy_noise'" in verdict.cause
+    assert "torch.randn_like(a) * self.args.policy_noise" in verdict.detail
+
+
+def test_an_import_of_gymnasium_is_refused_with_its_line(tmp_path):
+    imported = "import gymnasium as gym\n"
+    wrong = text_of(
+        "cosine_noise", ("from dataclasses import", imported + "from dataclasses import")
+    )
+    with pytest.raises(Refused) as caught:
+        accepted(wrong, tmp_path)
+    (finding,) = caught.value.findings
+    assert (finding.rule, finding.text) == ("import", imported.rstrip())
+    assert finding.line == 1 + wrong[: wrong.index(imported)].count("\n")

@@ -1,0 +1,733 @@
+"""The source rules: honest code passes, what opens a way out does not, and each refusal helps."""
+
+import ast
+import json
+
+import pytest
+
+from harness.intake import data_rules, limited_child, rulebook, source_rules
+from harness.intake.refusals import GROUPS, RULES, Refused, finding
+from harness.intake.rule_tables import Found
+from harness.task import REPOSITORY, Task
+
+TASK = Task.load("rl-offpolicy-continuous")
+SCAFFOLD = TASK.scaffold.decode()
+FIRST, LAST = TASK.region.first_line, TASK.region.last_line
+CLASSES = TASK.region.classes
+
+
+def check(region: str, classes: dict[str, tuple[str, ...]] | None = None) -> list[Found]:
+    return source_rules.check(region + "\n", SCAFFOLD, FIRST, LAST, classes or {})
+
+
+def places(region: str, classes: dict[str, tuple[str, ...]] | None = None) -> set[tuple[str, int]]:
+    return {(each.rule, each.line) for each in check(region, classes)}
+
+
+# Honest code
+
+HONEST = {
+    "modules, buffers and parameters": """
+class Net(nn.Module):
+    log_std_min: float = -5.0
+    def __init__(self, d, *, hidden=256):
+        super(Net, self).__init__()
+        self.register_buffer("mean", torch.zeros(d))
+        self.ps = nn.ParameterList([nn.Parameter(torch.randn(3)) for _ in range(2)])
+        self.p = torch.nn.parameter.Parameter(torch.zeros(1))
+        self.layers = nn.ModuleDict({"relu": nn.ReLU()})
+        self.fns = {"relu": torch.relu, "mish": F.mish}
+        self.activation = nn.Mish
+        self.apply(self._init)
+    def _init(self, m):
+        if isinstance(m, nn.Linear):
+            nn.init.orthogonal_(m.weight, gain=nn.init.calculate_gain("relu"))
+            m.bias.data.fill_(0.0)
+    def forward(self, input):
+        return self.layers["relu"](input)
+    get_action = forward
+    def eval(self):
+        return super().eval()
+    def load(self, x):
+        self.load_state_dict(x)
+""",
+    "nested classes, properties and special methods": """
+class Outer:
+    __slots__ = ("_c", "data")
+    class Inner(nn.Module):
+        pass
+    @staticmethod
+    def a(): return 1
+    @classmethod
+    def b(cls): return cls()
+    @property
+    def c(self): return self._c
+    @c.setter
+    def c(self, value): self._c = value
+    @c.deleter
+    def c(self): del self._c
+    def __repr__(self): return f"{type(self).__name__}({self.c!r})"
+    def __getitem__(self, key): return self.data[key]
+    def __len__(self): return len(self.data)
+    def __iter__(self): return iter(self.data)
+    def __eq__(self, other): return self is other
+    def __hash__(self): return id(self)
+    def __getattr__(self, name): raise AttributeError(name)
+    def __divmod__(self, other): return round(self), other
+    def __round__(self, digits=0): return 1
+    def __deepcopy__(self, memo): return self
+    def __getstate__(self): return super().__getstate__()
+    def __private(self): return self.__private
+""",
+    "decorators of torch": """
+@torch.no_grad()
+def one(net, obs): return net(obs)
+@torch.inference_mode()
+def two(net, obs):
+    with torch.enable_grad(), torch.autocast("cpu"):
+        return net(obs)
+@torch.jit.script
+def three(x: torch.Tensor) -> torch.Tensor: return x * 2
+@torch.compile
+def four(x): return x
+five = torch.compile(nn.Linear(1, 1), mode="reduce-overhead", fullgraph=True, dynamic=False)
+""",
+    "type hints, match, walrus and f-strings": """
+def hints(x: "torch.Tensor | None", y: dict[str, float], z: type = int) -> tuple[int, ...]:
+    w: int
+    match x:
+        case {"a": a, **rest} if a: return rest
+        case [1, *others]: return others
+        case int() | float(): return 1
+        case str(s): return s
+        case None: return 0
+    if (n := len(y)) > 3:
+        return [k for x in y if (k := x + n)]
+    return f"{n:>{3}} {n!r} {n=}", "{:.2f} {} {name}".format(1, 2, name=3)
+""",
+    "dataclasses, named tuples and enums": """
+from dataclasses import asdict, field, replace
+from enum import Enum, IntEnum, auto
+from typing import NamedTuple
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    a: int = 1
+    b: list = field(default_factory=list)
+class Batch(NamedTuple):
+    obs: torch.Tensor
+    act: torch.Tensor
+class Mode(Enum):
+    A = auto()
+    B = "b"
+class Count(IntEnum):
+    ONE = 1
+Pair = collections.namedtuple("Pair", ["a", "b"]) if (collections := None) else None
+modes = Mode.A.value, Mode["A"], Mode.A.name, asdict(replace(Config(), a=2))
+""",
+    "generators, context managers and closures": """
+from contextlib import contextmanager, nullcontext, suppress
+@contextmanager
+def frozen(net):
+    for p in net.parameters(): p.requires_grad_(False)
+    try:
+        yield net
+    finally:
+        for p in net.parameters(): p.requires_grad_(True)
+def generate(n):
+    yield from generate(n - 1)
+    return n
+def empty():
+    return
+    yield
+def outer():
+    n = 0
+    def inner():
+        nonlocal n
+        n += 1
+        return n
+    return inner
+class Timer:
+    def __enter__(self): return self
+    def __exit__(self, kind, error, where): return None
+with Timer() as timer, nullcontext(), suppress(ValueError): pass
+""",
+    "exceptions and assertions": """
+def safe(x):
+    assert isinstance(x, (list, tuple)), f"bad {x}"
+    try:
+        y = x / 0
+        del y
+    except (ValueError, ZeroDivisionError) as error:
+        raise RuntimeError(str(error)) from error
+    except Exception:
+        raise
+    else:
+        return 1
+    finally:
+        print("done")
+try:
+    from torch.func import vmap
+except ImportError:
+    vmap = None
+""",
+    "the standard library": """
+import math, copy, typing, collections, itertools, functools, operator, enum, random, time, abc
+import collections.abc, statistics, heapq, bisect, warnings
+from copy import deepcopy
+from functools import cached_property, lru_cache, partial, reduce, wraps
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Final, Generic, Optional, TypeVar, cast
+T = TypeVar("T")
+warnings.filterwarnings("ignore")
+started = time.time(), time.perf_counter(), time.monotonic()
+random.seed(1); random.choice([1])
+q = collections.deque(maxlen=10); d = collections.defaultdict(list)
+ps = list(itertools.chain([1], [2])); s = reduce(operator.mul, [1]); k = operator.itemgetter(1)
+class Base(abc.ABC, Generic[T]):
+    count: ClassVar[int] = 0
+    @abc.abstractmethod
+    def f(self) -> Optional[T]: ...
+    @cached_property
+    def g(self): return copy.deepcopy(self)
+@lru_cache(maxsize=None)
+def f(n): return cast(int, n)
+def logged(function):
+    @wraps(function)
+    def inner(*args, **kwargs): return function(*args, **kwargs)
+    return inner
+if TYPE_CHECKING:
+    from torch import Tensor
+""",
+    "distributions": """
+from torch.distributions import Independent, Normal, TransformedDistribution, kl_divergence
+from torch.distributions.transforms import AffineTransform
+import torch.distributions as pyd
+from torch import distributions as td
+def sample(mu, std):
+    base = Normal(mu, std)
+    tanh = torch.distributions.transforms.TanhTransform(cache_size=1)
+    d = Independent(torch.distributions.TransformedDistribution(base, [tanh]), 1)
+    kl = kl_divergence(base, pyd.Normal(0, 1)) + torch.distributions.kl.kl_divergence(base, base)
+    return d.rsample(), d.log_prob(mu).sum(-1), kl, td.Beta(1, 1)
+class Tanh(torch.distributions.transforms.Transform):
+    domain = torch.distributions.constraints.real
+    codomain = torch.distributions.constraints.interval(-1.0, 1.0)
+    bijective = True
+    def __eq__(self, other): return isinstance(other, Tanh)
+    def _call(self, x): return x.tanh()
+    def log_abs_det_jacobian(self, x, y): return 2.0 * (math.log(2.0) - x - F.softplus(-2.0 * x))
+class Squashed(pyd.transformed_distribution.TransformedDistribution):
+    @property
+    def mean(self):
+        mu = self.loc
+        for transform in self.transforms: mu = transform(mu)
+        return mu
+""",
+    "functional calls over an ensemble": """
+from torch.func import functional_call, grad, stack_module_state, vmap
+def ensemble(models, x):
+    params, buffers = torch.func.stack_module_state(models)
+    base = copy.deepcopy(models[0]).to("meta")
+    def call(p, b, x): return torch.func.functional_call(base, (p, b), (x,))
+    return torch.vmap(call, in_dims=(0, 0, None))(params, buffers, x)
+""",
+    "an autograd function and an optimizer": """
+class Sign(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sign()
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        return g * (x.abs() <= 1)
+y = Sign.apply(torch.ones(1))
+class Lion(torch.optim.Optimizer):
+    def __init__(self, params, lr=1e-4, betas=(0.9, 0.99)):
+        super().__init__(params, dict(lr=lr, betas=betas))
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            group["lr"] *= 0.99
+            for p in group["params"]:
+                if p.grad is None: continue
+                state = self.state[p]
+                state["exp_avg"] = torch.zeros_like(p)
+                p.data.mul_(1 - group["lr"])
+                p.add_(state["exp_avg"].sign_(), alpha=-group["lr"])
+""",
+    "utilities, schedules and special functions": """
+from torch.optim.lr_scheduler import CosineAnnealingLR
+from torch.optim.swa_utils import AveragedModel
+from torch.nn.utils import clip_grad_norm_
+from torch.utils.data import DataLoader, TensorDataset
+import torch.utils.checkpoint
+def learn(net, target, opt, x):
+    nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    v = torch.nn.utils.parameters_to_vector(net.parameters())
+    torch.nn.utils.vector_to_parameters(v, net.parameters())
+    a = nn.utils.parametrizations.spectral_norm(nn.Linear(1, 1))
+    b = optim.lr_scheduler.LambdaLR(opt, lambda e: 1), torch.optim.AdamW(net.parameters())
+    torch._foreach_lerp_(list(target.parameters()), list(net.parameters()), 0.005)
+    return torch.special.gammaln(x), torch.linalg.cholesky(x), torch.fft.rfft(x), F.huber_loss(x, v)
+def devices():
+    torch.manual_seed(0); torch.set_num_threads(1); torch.backends.cudnn.benchmark = True
+    torch.autograd.grad(1, 2, create_graph=True)
+    return torch.amp.GradScaler(), torch.cuda.is_available(), torch.finfo(torch.float32).eps
+""",
+    "random generators and numpy": """
+import numpy
+import numpy.typing as npt
+from numpy.typing import NDArray
+rng = np.random.default_rng(0); rng.normal(0, 1, size=3); np.random.RandomState(1)
+generator = torch.Generator(device="cpu").manual_seed(1)
+def f(x: npt.NDArray[np.float32]) -> NDArray:
+    return np.lib.stride_tricks.sliding_window_view(x, 2) + np.random.normal(0, 1, size=x.shape)
+""",
+    "attributes by literal names": """
+def f(self, args, x):
+    a = getattr(args, "alpha", 1), hasattr(args, "beta"), type(x)(1), type(x).__name__
+    setattr(x, "k", 1); delattr(x, "k")
+    self.help, self.open, self.exit = 1, 2, 3
+    return a, callable(x), [type(each) for each in x]
+""",
+    "names in Greek and with accents": "σ_max = μ = Δt = αβ = ε_θ = é = señal = übung = łódź = 1",
+    "docstrings with odd characters": '''
+def f():
+    """σ² ≤ 1, “quotes”, naïve café, 强化学习, 👩\u200d🔬 \\N{GREEK SMALL LETTER ALPHA} { } %"""
+    return "é" "ß", b"\\x00", r"\\d"
+''',
+    "modules of the fixed part, imported again": """
+import copy, math, random, time, torch, torch.nn
+import numpy as np
+import torch.nn as nn
+import torch.optim as optim
+import torch.nn.functional as F
+from torch import nn, optim
+from torch.nn import functional as F
+from dataclasses import dataclass
+""",
+    "names of the fixed part, inside functions": """
+def f(np, torch=1, *build, **Args):
+    range = isinstance = 1
+    for act in [np]: pass
+    with open_() as train: pass
+    return [nn for nn in (lambda F: F)(act)]
+class C:
+    np = 1
+    def train(self, min): return min
+def open_(): ...
+""",
+    "a main block and constants": 'if __name__ == "__main__": print("x")\n_P, EPS = object(), 1e-6',
+}
+
+
+@pytest.mark.parametrize("code", HONEST.values(), ids=HONEST.keys())
+def test_honest_code_breaks_no_rule(code):
+    assert check(code) == []
+
+
+def test_the_references_break_no_rule():
+    for path in (REPOSITORY / "reference_algorithms" / TASK.name).glob("*.py"):
+        assert check(path.read_text(), CLASSES) == []
+
+
+# What the region defines
+
+A_AND_F = {"A": ("f",)}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "class A:\n    def f(self): ...",
+        "class A:\n    async def f(self): ...",
+        "class A:\n    def g(self): ...\n    f = g",
+        "class A:\n    f: object = len",
+        "class A:\n    from math import sqrt as f",
+        "class A:\n    class f: ...",
+        "class A:\n    if True:\n        def f(self): ...",
+        "class A:\n    with open_() as f: ...",
+        "class A:\n    try:\n        f = g\n    except NameError: ...",
+        "class A:\n    for f in [len]: ...",
+        "class A:\n    (f := len)",
+        "class B:\n    def f(self): ...\nclass A(B): ...",
+        "class C:\n    def f(self): ...\nclass B(C, nn.Module): ...\nclass A(nn.Module, B): ...",
+        "class A(nn.Module):\n    def f(self): ...\nclass A(A): ...",
+        "class B:\n    def f(self): ...\nA = B",
+        "class A:\n    def __init__(self): self.f = self.g",
+        "class A: ...\nA.f = len",
+        # What can't be followed is for the trial to find.
+        "class A(nn.Sequential): ...",
+        "class B(nn.Sequential): ...\nclass A(B): ...",
+        "from torch.optim import Optimizer\nclass A(Optimizer): ...",
+        "class A(make()): ...",
+        "@complete\nclass A: ...",
+        "class A:\n    def __getattr__(self, name): ...",
+    ],
+)
+def test_a_method_that_a_class_binds_or_may_inherit_is_not_missed(code):
+    assert not {"missing-class", "missing-method"} & {each.rule for each in check(code, A_AND_F)}
+
+
+@pytest.mark.parametrize(
+    ("code", "line"),
+    [
+        ("class A: ...", 1),
+        ("x = 1\n@f\nclass B: ...\nclass A:\n    def g(self):\n        def f(self): ...", 4),
+        ("class A(nn.Module): ...", 1),
+        ("class A(torch.nn.Module, object): ...", 1),
+        ("import abc, typing\nclass A(abc.ABC, typing.Generic[typing.T]): ...", 2),
+        ("from abc import ABC\nfrom typing import Protocol\nclass A(ABC, Protocol): ...", 3),
+        ("class B:\n    def g(self): ...\nclass A(B): ...", 3),
+        ("class A(B): ...\nclass B(A): ...", 1),
+        ("def f(self): ...\nclass A: ...", 2),
+    ],
+)
+def test_a_method_that_the_scaffold_calls_must_be_there(code, line):
+    assert places(code, A_AND_F) == {("missing-method", line)}
+
+
+def test_a_missing_method_is_named_with_the_signature_of_the_scaffold():
+    actor = "class Actor(nn.Module):\n    def forward(self, obs): ...\nclass QNetwork: ..."
+    [one] = check(actor, {"Actor": CLASSES["Actor"]})
+    assert one.message == "class `Actor` does not define `get_action(self, obs)`"
+    [two] = check("class Q: ...", {"Q": ("act",)})
+    assert two.message == "class `Q` does not define `act`"
+
+
+def test_the_methods_that_a_task_names_are_those_that_its_fixed_part_calls():
+    tree = ast.parse(SCAFFOLD)
+    fixed = [each for each in tree.body if not FIRST <= each.lineno <= LAST]
+    called = {
+        node.func.attr
+        for each in fixed
+        for node in ast.walk(each)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    }
+    wanted = {method for methods in CLASSES.values() for method in methods}
+    assert wanted == {"get_action", "select_action", "update"}
+    assert wanted <= called
+
+
+@pytest.mark.parametrize(
+    ("code", "line"),
+    [
+        ("class A:\n    a = 1\nclass A:\n    a = 2", 3),
+        ("def f(): ...\n\ndef f(): ...", 3),
+        ("def f(): ...\nclass f: ...", 2),
+        ("class A:\n    def f(self): ...\n    def f(self): ...", 3),
+        ("class A:\n    class B:\n        def f(self): ...\n        async def f(self): ...", 4),
+        ("@torch.no_grad()\ndef f(): ...\n@torch.no_grad()\ndef f(): ...", 4),
+    ],
+)
+def test_what_is_defined_twice_is_warned_of(code, line):
+    assert places(code) == {("repeated-class", line)}
+
+
+def test_a_repetition_names_the_earlier_line():
+    [found] = check("x = 1\n\ndef f(): ...\n\ndef f(): ...")
+    assert found.message == "`f` is defined again: the `def` on line 3 of the region has no effect"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import typing\n@typing.overload\ndef f(x: int): ...\ndef f(x): ...",
+        "class A:\n    @property\n    def f(self): ...\n    @f.setter\n    def f(self, x): ...",
+        "if x:\n    def f(): ...\nelse:\n    def f(): ...",
+        "class A:\n    def f(self): ...\nclass B:\n    def f(self): ...",
+        "def f():\n    def g(): ...\ndef g(): ...",
+        "def _(): ...\ndef _(): ...",
+    ],
+)
+def test_definitions_that_belong_together_are_no_repetition(code):
+    assert check(code) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "line"),
+    [
+        ("def f():\n    return 1\n    x = 2\n    y = 3", 3),
+        ("def f():\n    if a:\n        raise E\n        x = 2\n    return 1", 4),
+        ("for x in y:\n    continue\n    z = 1", 3),
+        ("while x:\n    try:\n        break\n        z = 1\n    finally:\n        pass", 4),
+        ("def f():\n    with a:\n        return\n        return", 4),
+        ("def f():\n    match x:\n        case 1:\n            return 1\n            y = 1", 5),
+        ("def f():\n    try: ...\n    except E:\n        raise\n        x = 1", 5),
+        ("def f():\n    for x in y: ...\n    else:\n        return\n        x = 1", 5),
+    ],
+)
+def test_what_never_runs_is_warned_of_at_its_first_line(code, line):
+    assert places(code) == {("unreachable-code", line)}
+
+
+def test_warnings_refuse_nothing_and_displace_no_error():
+    many = "def f(): ...\n" * 200 + "import os\n"
+    answer = limited_child.check(many, SCAFFOLD, FIRST, LAST, {})
+    assert (answer.found[0].rule, answer.found[0].line) == ("import", 201)
+    assert answer.more == 200 - source_rules.MAX_REPORTED
+    assert {RULES[each.rule].warns for each in answer.found[1:]} == {True}
+
+
+def test_a_refusal_counts_errors_and_warnings_apart():
+    warning = finding("repeated-class", "f", 1, "m")
+    errors = [finding("import", "f", line, "m") for line in (2, 3)]
+    assert str(Refused([warning, *errors])).endswith("refused: 2 findings, 1 warning")
+    assert [each.rule for each in Refused([warning, *errors]).findings][-1] == "repeated-class"
+    assert str(Refused([errors[0], warning, warning])).endswith("refused: 1 finding, 2 warnings")
+    assert str(Refused(errors)).endswith("refused: 2 findings")
+    assert str(Refused(errors * 30, 7)).endswith("refused: 50 findings, 17 more not shown")
+
+
+# Names of the fixed part
+
+BINDINGS = [
+    "{} = 1", "{} += 1", "{}: int = 1", "{}: int", "a = {} = 1", "a, *{} = x", "[*{}] = x",
+    "(a, [{}, b]) = x", "for {} in x: ...", "for a, (b, *{}) in x: ...", "with x as {}: ...",
+    "with x as (a, {}): ...", "import math as {}", "from math import pi as {}", "del {}",
+    "try: ...\nexcept E as {}: ...", "try: ...\nexcept* E as {}: ...", "def {}(): ...",
+    "async def {}(): ...", "class {}: ...", "({} := 1)", "[a for a in x if ({} := a)]",
+    "{{a: ({} := a) for a in x}}", "f'{{({} := 1)}}'", "def f(a=({} := 1)): ...",
+    "def f(a: ({} := 1)): ...", "def f() -> ({} := 1): ...", "@({} := a)\ndef f(): ...",
+    "lambda a=({} := 1): a", "class C(a := ({} := b)): ...", "x[({} := 1)] = 2",
+    "({} := x).y = 1", "match x:\n    case {}: ...", "match x:\n    case [*{}]: ...",
+    "match x:\n    case {{**{}}}: ...", "match x:\n    case C(a={}): ...",
+    "match x:\n    case 1 | 2 as {}: ...", "while x: ...\nelse: {} = 1",
+    "if x:\n    with y:\n        {} = 1", "assert ({} := 1)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", BINDINGS)
+def test_no_way_of_binding_takes_a_name_from_the_fixed_part(form):
+    for name, rule in (("np", "fixed-name"), ("acting", "fixed-name"), ("min", "fixed-builtin")):
+        assert rule in {each.rule for each in check(form.format(name))}, name
+        assert rule not in {each.rule for each in check(form.format("mine"))}
+
+
+@pytest.mark.parametrize(
+    ("code", "rule"),
+    [
+        ("import torch.nn.functional as torch", "fixed-name"),
+        ("from torch import nn as optim", "fixed-name"),
+        ("from torch import torch", "fixed-name"),
+        ("from time import time", "fixed-name"),
+        ("class C:\n    global np\n    np = 1", "global-statement"),
+        ("def f():\n    global np\n    np = 1", "global-statement"),
+        ("__all__ = ['Actor']", "special-name"),
+        # Changes of a fixed thing, under whatever expression it stands.
+        ("[Args][0].gamma = 1", "fixed-attribute"),
+        ("(Args, 1)[0].gamma = 1", "fixed-attribute"),
+        ("(a := nn.Linear).forward = 1", "fixed-attribute"),
+        ("(nn.Linear if x else y).forward = 1", "fixed-attribute"),
+        ("(x or nn.Linear).forward = 1", "fixed-attribute"),
+        ("soft_update.__code__ = f", "special-name"),
+        ("build.cache = 1", "fixed-attribute"),
+        ("setattr((x or F), 'relu', 1)", "fixed-attribute"),
+    ],
+)
+def test_what_the_fixed_part_relies_on_keeps_its_meaning(code, rule):
+    assert rule in {each.rule for each in check(code)}
+
+
+def test_a_fixed_name_is_told_with_its_line_in_the_scaffold():
+    [found] = check("def act(net, obs): return net(obs)")
+    line = SCAFFOLD.split("\n").index("def act(actor: nn.Module, obs: torch.Tensor) -> np.ndarray:")
+    assert found.message == f"`act` belongs to the fixed part (line {line + 1} of scaffold.py)"
+
+
+# Attacks
+
+WORD = "aGVsbG8gd29ybGQ"
+
+
+@pytest.mark.parametrize(
+    ("code", "rule"),
+    [
+        # Weights in what is written out, each and in all.
+        (f"def {'a' * 101}(): ...", "literal-length"),
+        (f"f({'a' * 101}=1)", "literal-length"),
+        (f"x.{'a' * 101}", "literal-length"),
+        (f"from math import {'a' * 101}", "literal-length"),
+        ("f(" + "".join(f"{WORD}{each:03}=1," for each in range(500)) + ")", "literal-length"),
+        ("class E:\n" + "".join(f" {WORD}{each:03}: int\n" for each in range(500)),
+         "literal-length"),
+        ("\n".join(f"x = [{'True,' * 900}]" for _ in range(3)), "literal-length"),
+        ("\n".join(f"x = [{'a,b,' * 450}]" for _ in range(3)), "literal-length"),
+        ("x = 0b" + "1" * 3400, "literal-length"),
+        ("x = f'" + "A" * 1001 + "'", "literal-length"),
+        ("x = 'A' '" + "B" * 1000 + "'", "literal-length"),
+        # ... and what reads them back.
+        ("x = f.__doc__", "special-name"),
+        ("match f:\n    case object(__doc__=d): ...", "special-name"),
+        ("'{0.__doc__}'.format(f)", "call-form"),
+        ("'{a[0].x}'.format_map(f)", "call-form"),
+        ("'{{{0.x}}}'.format(f)", "call-form"),
+        ("'{:{0.x}}'.format(f)", "call-form"),
+        ("('{0._' + '_doc__}').format(f)", "call-form"),
+        ("str.format('{0.x}', f)", "call-form"),
+        ("getattr('{0.x}', 'format')(f)", "call-form"),
+        ("match '{0.x}':\n    case str(format=g): ...", "call-form"),
+        # To the interpreter and the machine.
+        ("[].__class__.__base__.__subclasses__()", "special-name"),
+        ("x = next(iter([F]))", "module-value"),
+        ("(nn if x else nn).modules", "module-value"),
+        ("torch.nn.modules.module.torch", "library-private"),
+        ("import torch.backends.xeon.run_cpu", "library-private"),
+        ("torch.numa.binding", "library-private"),
+        ("np.tests", "library-private"),
+        ("nn.Module.__init__.__globals__", "special-name"),
+        ("def g(): yield\ng().gi_frame.f_back", "refused-attribute"),
+        ("try: ...\nexcept E as e: e.__traceback__.tb_frame", "special-name"),
+        ("print.__self__", "special-name"),
+        ("map(getattr, [x], ['os'])", "computed-attribute"),
+        ("functools.reduce(getattr, ['os'], x)", "computed-attribute"),
+        ("functools.partial(getattr, x)", "computed-attribute"),
+        ("import operator\noperator.attrgetter('os')", "refused-attribute"),
+        ("import collections\ncollections._sys", "refused-attribute"),
+        ("import typing\ntyping.types", "library-private"),
+        ("@eval\ndef f(): ...", "refused-name"),
+        ("lambda eval: eval", "refused-name"),
+        ("class M(type(nn.Module)): ...", "metaclass"),
+        ("class M(nn.Module.__class__): ...", "metaclass"),
+        ("torch.jit.CompilationUnit('def f(): ...')", "library-private"),
+        ("x = __builtins__", "special-name"),
+        ("__loader__", "special-name"),
+        ("try: ...\nexcept KeyboardInterrupt: ...", "broad-except"),
+        # Names that look like others, or hide something.
+        ("Αctor = 1", "identifier"),
+        ("nοt = 1", "identifier"),
+        ("ɑctor = 1", "identifier"),
+        ("ı = 1", "identifier"),
+        ("x·y = 1", "identifier"),
+        ("a\u0336b = 1", "identifier"),
+        ("x\ufe00 = 1", "identifier"),
+        ("e\u0301 = 1", "identifier"),
+        ("µ = 1", "identifier"),
+        ("变量 = 1", "identifier"),
+        ("def f(*, gаmma=1): ...", "identifier"),
+        ("x.аttr", "identifier"),
+        ("f(аrg=1)", "identifier"),
+        ("import math as mаth", "identifier"),
+        ("match x:\n    case C(а=1): ...", "identifier"),
+        ("x = 𝐞val", "refused-name"),
+    ],
+)  # fmt: skip
+def test_an_attack_is_refused_by_the_rule_for_its_kind(code, rule):
+    assert rule in {each.rule for each in check(code)}
+
+
+ENDINGS = [
+    "x = (", "x = [1,", "x = {", "x = '", 'x = """', 'x = f"""{', "x = b'\\", "x = 1 \\", "\\",
+    "@a", "if x:", "else: ...", "elif x: ...", "try: ...", "except E: ...", "finally: ...",
+    "class A:", "def f():", "for x in y:", "with x:", "match x:", "match x:\n    case 1:", "x =",
+    "x = 1 if y", "lambda:", "async", "return", "yield 1", "await x", "break", " x", "\tx",
+    "if x:\n\ty\n        z", "x = 1 # \\", "# coding: latin-1", "pass;", "if x:\n    y",
+    "while x:\n    y", "try:\n    x\nfinally:\n    y", "match x:\n    case 1: y", "'''a'''", "...",
+    "x = '''\n'''", "def f():\n    x\n\n\n    ", "\x0cx = 1", "if x: y\n\x0c", "'a' \\\n'b'",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_no_ending_of_a_region_reaches_into_the_lines_after_it(ending):
+    lines = SCAFFOLD.split("\n")
+    pristine = ast.parse(SCAFFOLD).body
+    suffix = [ast.dump(each) for each in pristine if each.lineno > LAST]
+    region = f"class A: ...\n{ending}"
+    if {each.rule for each in check(region)} & {"syntax"}:
+        return
+    whole = ast.parse("\n".join([*lines[: FIRST - 1], region, *lines[LAST:]])).body
+    assert [ast.dump(each) for each in whole[-len(suffix) :]] == suffix
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "class A: ...\n" + "A = A\n" * 5000,
+        "class A: ...\nclass B: ...\n" + "A = B\nB = A\n" * 2000,
+        "class A: ...\n" * 900 + "class Actor(" + "A," * 9000 + "): ...",
+        "".join(f"class C{n}(C{n - 1 if n else n}): ...\n" for n in range(1300)),
+        "class C:\n" + " def f(): 0\n" * 2500,
+        "def f():\n" + " return\n" * 4000,
+        "import torch." + ".".join("a" * 15000),
+        ("x = torch" + ".a" * 180 + "\n") * 80,
+        "(" + "a if b else " * 180 + "c).x = 1",
+        "x = '" + "{" * 950 + "'.format\n" + "'{a'.format\n" * 2000,
+        "[" + "F," * 900 + "][0].x = 1",
+        "f(" + ",".join(f"a{n}=1" for n in range(3500)) + ")",
+        "a" + "\u0301" * 15000 + " = 1",
+    ],
+)
+def test_no_region_takes_the_rules_long(code):
+    answer = limited_child.check(
+        code[:32768] + "\n", SCAFFOLD, FIRST, LAST, {"Actor": ("f",), "A": ("f",)}
+    )
+    assert not {"too-heavy", "syntax"} & {each.rule for each in answer.found}
+
+
+# What a reader is told
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("from __future__ import annotations", "works at the top of a file alone"),
+        ("x = (", "'(' was never closed (read as Python 3."),
+        ("if x:\n  y\n z", "unindent does not match any outer indentation level"),
+        ("if x:\ny", "expected an indented block after 'if' statement on line 1 of the region"),
+        ("s = super", "`super` is used without being called"),
+        ("dataclass(C)", "`dataclass` is not the decorator directly above a class"),
+        ("import functools\nfunctools.wraps(f, a)", "`wraps` is not called with one function"),
+        ("torch.compile(f, backend=g)", "`torch.compile` is used as a value, or with options"),
+        ("x.format(1)", "`format` of a text that does not stand here"),
+        ("class C(metaclass=M): ...", "class `C` is given a metaclass"),
+        ("Αctor = 1", "`Αctor` holds GREEK CAPITAL LETTER ALPHA"),
+    ],
+)
+def test_a_message_says_what_is_wrong_and_nothing_else_is_found(code, message):
+    [found] = check(code)
+    assert message in found.message
+
+
+def test_one_fault_is_told_once():
+    for code in ("from os import path", "import torch.utils.collect_env", "__all__ = []"):
+        assert len(check(code)) == 1, code
+
+
+# The rulebook
+
+
+def test_every_rule_stands_in_one_group():
+    names = [name for rules in GROUPS.values() for name in rules]
+    assert sorted(names) == sorted(RULES)
+    assert len(set(names)) == len(names)
+
+
+def test_the_rulebook_holds_every_rule_list_and_size_in_each_form():
+    text, page, book = rulebook.to_text(), rulebook.to_markdown(), json.loads(rulebook.to_json())
+    unwrapped = " ".join(text.split())
+    for name, rule in RULES.items():
+        assert f"{name} " in unwrapped
+        assert rule.reason in unwrapped
+        assert f"-> {rule.advice}" in unwrapped
+        assert f"| `{name}` |" in page
+    assert {each["id"]: each["advice"] for each in book["rules"]} == {
+        name: rule.advice for name, rule in RULES.items()
+    }
+    assert {each["id"] for each in book["rules"] if each["level"] == "warning"} == {
+        "repeated-class",
+        "unreachable-code",
+    }
+    assert "heapq" in book["words"]["imports"]
+    assert f"{data_rules.MAX_CHARACTERS:,} characters" in page
+    assert "class Actor with get_action" in text
+    assert f"{TASK.region.max_bytes:,} bytes" in page
+
+
+def test_the_rulebook_fits_a_terminal():
+    assert max(map(len, rulebook.to_text().split("\n"))) <= 100
+
+
+def test_the_page_of_rules_is_current():
+    page = (REPOSITORY / "docs" / "rules.md").read_text()
+    assert page == rulebook.to_markdown(), f"docs/rules.md is stale; run: {rulebook.COMMAND}"

@@ -1,0 +1,304 @@
+"""The trial: what would end a run after an hour is said in seconds, with the line that did it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from harness.intake import trial
+from harness.intake.submission import accept
+from harness.intake.trial import try_out
+from harness.task import REPOSITORY, HeldOut, Task
+from tests.support import TASK, TD3, accepted, region, unchecked
+
+TASK_ = Task.load(TASK)
+HELDOUT = TASK_.load_heldout()
+
+ACT = "    def get_action(self, obs):\n        return self(obs)\n"
+UPDATE = "    def update(self, batch):\n"
+METRICS = "        return metrics\n"
+NETWORK = (
+    "        self.net = _mlp_factory(obs_dim, action_dim)\n        self.max_action = max_action\n"
+)
+
+
+def failing(*replacements: tuple[str, str], before: str = "", tmp_path, heldout=HELDOUT, **options):
+    """The trial's only finding."""
+    submission = accepted(region(*replacements, before=before), tmp_path)
+    (found,) = try_out(TASK_, heldout, submission, **options).findings
+    return found
+
+
+def line_of(text: str, tmp_path) -> int:
+    """Where a line stands in the file that was handed in."""
+    lines = (tmp_path / "handed_in.py").read_text().split("\n")
+    return next(number for number, line in enumerate(lines, 1) if text in line)
+
+
+def test_a_good_submission_passes_at_every_shape_visible_and_held_out(tmp_path):
+    done = try_out(TASK_, HELDOUT, accepted(region(before="# mine\n"), tmp_path))
+    assert done.findings == ()
+    assert {each.environment.id for each in done.tried if not each.heldout} == set(
+        TASK_.environments
+    )
+    assert {each.environment.id for each in done.tried if each.heldout} == set(HELDOUT.environments)
+    for each in done.tried:
+        # TD3 is the largest reference.
+        assert each.parameters == each.environment.reference_parameters
+        assert sum(each.by_module.values()) == each.parameters
+        assert each.budget == TASK_.budget.parameters(each.environment)
+        assert 0 < each.policy_bytes < each.policy_cap
+    assert done.tried[0].by_module["actor"] == 71_942
+
+
+def test_the_published_placeholder_is_refused_though_it_builds():
+    placeholder = TASK_.scaffold.decode().split("\n")[
+        TASK_.region.first_line - 1 : TASK_.region.last_line
+    ]
+    submission = unchecked("# another text\n" + "\n".join(placeholder) + "\n")
+    (found,) = try_out(TASK_, None, submission).findings
+    assert found.rule == "trial-crashed"
+    assert "NotImplementedError: write select_action" in found.message
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        (("        self.updates += 1\n", "        self.updates += one\n"), "NameError"),
+        (("        self.updates = 0\n", "        self.updates = 1 / 0\n"), "ZeroDivisionError"),
+        (("noise.clamp(", "noise.klamp("), "AttributeError"),
+        (("(1 - dones) *", "(1 - dones[:3]) *"), "RuntimeError"),
+    ],
+    ids=["update", "constructor", "method", "shapes"],
+)
+def test_a_crash_is_shown_at_its_own_line_of_the_file_handed_in(tmp_path, broken, words):
+    found = failing(broken, before="# mine\n\n", tmp_path=tmp_path)
+    assert found.rule == "trial-crashed"
+    assert words in found.message
+    number = line_of(broken[1].strip(), tmp_path)
+    assert (found.line, found.file) == (number, str(tmp_path / "handed_in.py"))
+    assert broken[1].strip() in found.text
+    # The traceback names that line too, and not one of the source that was put together.
+    assert f'handed_in.py", line {number}' in found.detail
+    assert "submission.py" not in found.detail
+
+
+def test_a_crash_in_a_patch_is_shown_at_its_line_of_the_patch(tmp_path):
+    patch = (REPOSITORY / "submissions/examples/weighted_twin.patch").read_text()
+    broken = patch.replace("+        obs, next_obs,", "+        1 / 0\n+        obs, next_obs,", 1)
+    header = next(line for line in patch.split("\n") if line.startswith("@@"))
+    count = int(header.split("+")[1].split(" ")[0].split(",")[1])
+    grown = header.replace(f",{count} @@", f",{count + 1} @@")
+    path = tmp_path / "mine.patch"
+    path.write_text(broken.replace(header, grown))
+    (found,) = try_out(TASK_, None, accept(TASK_, path)).findings
+    assert found.line == path.read_text().split("\n").index("+        1 / 0") + 1
+
+
+def test_a_crash_at_one_shape_names_the_environment(tmp_path):
+    crash = (
+        "        self.args = args\n",
+        "        assert obs_dim != 11\n        self.args = args\n",
+    )
+    assert "at the shapes of Hopper-v4" in failing(crash, tmp_path=tmp_path).message
+
+
+def test_metrics_that_are_none_are_found_before_a_thousand_steps(tmp_path):
+    found = failing((METRICS, "        return None\n"), tmp_path=tmp_path)
+    assert "'NoneType' object has no attribute 'items'" in found.message
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ((ACT, ACT.replace("self(obs)", "self(obs)[0]")), "get_action returned shape"),
+        ((ACT, ACT.replace("self(obs)", "self(obs) / 0 * 0")), "get_action returned nan"),
+        (
+            ("        return np.clip(", "        return np.nan * np.clip("),
+            "select_action returned nan",
+        ),
+        (("        return np.clip(", "        return [0.0], np.clip("), "select_action returned"),
+    ],
+    ids=["shape", "nan", "exploring nan", "exploring shape"],
+)
+def test_actions_are_looked_at(tmp_path, wrong, words):
+    found = failing(wrong, tmp_path=tmp_path)
+    assert found.rule in ("bad-action", "trial-crashed")
+    assert words in found.message or "inhomogeneous" in found.message
+
+
+def test_over_the_budget_is_told_for_the_worst_shape_with_the_parts(tmp_path):
+    third = (
+        "        self.qf2_target =",
+        "        self.qf3 = copy.deepcopy(self.qf1)\n        self.qf2_target =",
+    )
+    found = failing(third, tmp_path=tmp_path)
+    assert found.rule == "parameter-budget"
+    assert "over the budget of" in found.message
+    assert "qf3 72,193" in found.message or "qf3" in found.message
+
+
+def test_a_policy_over_its_bytes_is_told(tmp_path):
+    heavy = (NETWORK, NETWORK + "        self.notes = [float(each) for each in range(60_000)]\n")
+    found = failing(heavy, tmp_path=tmp_path)
+    assert found.rule == "policy-bytes"
+
+
+GLOBAL = "SEEN = {'mean': 0.0}\n"
+LEARNS = (UPDATE, UPDATE + "        SEEN['mean'] += 1.0\n")
+
+
+@pytest.mark.parametrize(
+    ("replacements", "before", "words"),
+    [
+        (
+            [(ACT, ACT.replace("self(obs)", "self(obs - SEEN['mean'])")), LEARNS],
+            GLOBAL,
+            "module globals",
+        ),
+        (
+            [
+                (
+                    "    def forward(self, obs):\n",
+                    "    mean = 0.0\n\n    def forward(self, obs):\n",
+                ),
+                (ACT, ACT.replace("self(obs)", "self(obs - Actor.mean)")),
+                (UPDATE, UPDATE + "        Actor.mean += 1.0\n"),
+            ],
+            "",
+            "class attributes",
+        ),
+        (
+            [
+                (NETWORK, NETWORK + "        self.mean = 0.0\n        self.scale = lambda x: x\n"),
+                (ACT, ACT.replace("self(obs)", "self(self.scale(obs - self.mean))")),
+                (UPDATE, UPDATE + "        self.actor.mean += 1.0\n"),
+            ],
+            "",
+            "its parameters and buffers alone were exported",
+        ),
+    ],
+    ids=["in a module global", "in a class attribute", "in a plain attribute beside a lambda"],
+)
+def test_statistics_that_a_reload_loses_are_refused_with_advice(
+    tmp_path, replacements, before, words
+):
+    found = failing(*replacements, before=before, tmp_path=tmp_path)
+    assert found.rule == "reload-differs"
+    assert words in found.message
+    assert "register_buffer" in found.advice
+
+
+def test_statistics_in_buffers_and_plain_attributes_survive(tmp_path):
+    kept = [
+        (
+            NETWORK,
+            NETWORK
+            + "        self.mean = 0.0\n        self.register_buffer('n', torch.zeros(1))\n",
+        ),
+        (ACT, ACT.replace("self(obs)", "self(obs - self.mean - self.n) + torch.randn(1)")),
+        (UPDATE, UPDATE + "        self.actor.mean += 1.0\n        self.actor.n += 1\n"),
+    ]
+    assert try_out(TASK_, HELDOUT, accepted(region(*kept), tmp_path)).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("        while True: pass\n", "thinking time"),
+        ("        x = [torch.ones(1 << 26) for _ in range(20)]\n", "memory"),
+        ("        print('x' * (20 << 20))\n", "output"),
+    ],
+    ids=["time", "memory", "output"],
+)
+def test_the_trial_has_limits_and_names_the_one_that_was_met(tmp_path, monkeypatch, code, words):
+    monkeypatch.setattr(trial, "SECONDS", 6.0)
+    found = failing((UPDATE, UPDATE + code), tmp_path=tmp_path)
+    assert found.rule == "trial-limits"
+    assert words in found.message
+
+
+def test_a_hang_is_shown_with_its_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(trial, "SECONDS", 6.0)
+    found = failing((UPDATE, UPDATE + "        while True: pass\n"), tmp_path=tmp_path)
+    number = line_of("while True: pass", tmp_path)
+    assert f'handed_in.py", line {number}, in update' in found.detail
+
+
+def test_a_submitter_learns_nothing_of_held_out_environments(tmp_path):
+    hidden = HeldOut.model_validate(
+        {
+            "profiles": {"full": ["Secret-v0"]},
+            "environments": {
+                "Secret-v0": HELDOUT.environments["Humanoid-v4"].model_dump()
+                | {"id": "Secret-v0", "observation_dim": 321}
+            },
+        }
+    )
+    crash = (
+        "        self.args = args\n",
+        "        assert obs_dim != 321, obs_dim\n        self.args = args\n",
+    )
+    found = failing(crash, tmp_path=tmp_path, heldout=hidden, for_submitter=True)
+    assert "held-out environment" in found.message
+    shown = found.render()
+    assert "321" not in shown
+    assert "Secret" not in shown
+    good = try_out(TASK_, hidden, accepted(region(), tmp_path), for_submitter=True)
+    assert {each.environment.id for each in good.tried} == set(TASK_.environments)
+    # Where a visible one fails in the same way, that is shown.
+    everywhere = ("        self.args = args\n", "        assert False\n        self.args = args\n")
+    shown = failing(everywhere, tmp_path=tmp_path, heldout=hidden, for_submitter=True).render()
+    assert "assert False" in shown
+    assert "HalfCheetah-v4" in shown
+
+
+def touchstone(*arguments, **more):
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "harness", *map(str, arguments)],
+        env={"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin", "HOME": "/tmp"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        **more,
+    )
+
+
+def test_validate_prints_one_verdict_with_parameters_bytes_and_the_sources_hash(tmp_path):
+    done = touchstone("validate", TASK, TD3)
+    assert done.returncode == 0, done.stderr
+    assert "accepted as a region file" in done.stdout
+    assert f"source {accept(TASK_, TD3).sha256}" in done.stdout
+    assert "Humanoid-v4 (held-out)" in done.stdout
+    hidden = touchstone("validate", TASK, TD3, "--for-submitter")
+    assert hidden.returncode == 0
+    assert "Humanoid" not in hidden.stdout + hidden.stderr
+    assert "held-out" not in hidden.stdout + hidden.stderr
+
+
+def test_validate_answers_programs_in_json(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(region((METRICS, "        return undefined\n")))
+    done = touchstone("validate", TASK, path, "--json")
+    assert done.returncode == 3
+    told = json.loads(done.stdout)
+    assert done.stderr == ""
+    assert told["accepted"] is False
+    (found,) = told["findings"]
+    assert (found["rule"], found["level"]) == ("trial-crashed", "error")
+    assert found["line"] == path.read_text().split("\n").index("        return undefined") + 1
+    path.write_text(region(before="import os\n"))
+    told = json.loads(touchstone("validate", TASK, path, "--json").stdout)
+    assert [each["rule"] for each in told["findings"]] == ["import"]
+    assert told["trial"] is None
+
+
+def test_eval_refuses_what_the_trial_refuses_and_stores_nothing(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(region((METRICS, "        return undefined\n")))
+    store = tmp_path / "store"
+    done = touchstone("eval", TASK, path, "--profile", "smoke", "--store", store)
+    assert done.returncode == 3
+    assert "error[trial-crashed]" in done.stderr
+    assert not list(store.glob("rl-*"))
