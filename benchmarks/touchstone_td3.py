@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from benchmarks.measuring import ENVIRONMENT, PROFILE, TASK, TD3_FILE, Asked, Stopwatch, parse
 from harness import bare_run
 from harness.guest_config import replay_buffer_bytes
-from harness.intake.submission import Accepted, accept
+from harness.intake.submission import Submission, accept
 from harness.keys import fingerprint
 from harness.manifest import Conditions, make_manifest, make_plan
 from harness.task import Profile, Task
@@ -29,7 +29,7 @@ NO_KEY = bytes(32)
 """Evaluation seeds come from a key, and nothing is evaluated."""
 
 
-def sandboxed(asked: Asked, task: Task, submission: Accepted) -> dict[str, Any]:
+def sandboxed(asked: Asked, task: Task, submission: Submission) -> dict[str, Any]:
     """A worker of an evaluation, with its learner in a real sandbox and its artefacts on disk."""
     stopwatch = Stopwatch(asked.window)
     environment_host.TrainingEpisodes = timed(stopwatch)  # type: ignore[misc]
@@ -54,7 +54,7 @@ def sandboxed(asked: Asked, task: Task, submission: Accepted) -> dict[str, Any]:
     )
 
 
-def bare(asked: Asked, task: Task, submission: Accepted) -> dict[str, Any]:
+def bare(asked: Asked, task: Task, submission: Submission) -> dict[str, Any]:
     """`touchstone run`: learner and environment in this one process."""
     stopwatch = Stopwatch(asked.window)
     bare_run.TrainingEpisodes = timed(stopwatch)  # type: ignore[misc]

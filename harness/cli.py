@@ -1,22 +1,22 @@
 """The command `touchstone`: a door for people. Each command is short; what it does lives elsewhere.
 
-Exit status: 0 scored; 2 a mistake in the command; 3 the submission is rejected; 4 some runs have no
-score; 5 infrastructure (nothing is held against the submission; run the command again); 130
-interrupted (the same command goes on).
+Exit status: 0 scored, or accepted; 2 a mistake in the command; 3 the submission is rejected; 4 some
+runs have no score; 5 infrastructure (nothing is held against the submission; run the command
+again); 130 interrupted (the same command goes on).
 """
 
 import sys
 from collections.abc import Callable
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
 from harness.task import REPOSITORY, HeldOut, Profile, Task, TaskError
 
 if TYPE_CHECKING:
-    from harness.intake.submission import Accepted
+    from harness.intake.submission import Submission
 
 app = typer.Typer(
     add_completion=False,
@@ -30,6 +30,7 @@ class ExitStatus(IntEnum):
     """What the exit status says."""
 
     SCORED = 0
+    """Or accepted, or done: the command has nothing to complain of."""
     USAGE = 2
     REJECTED = 3
     UNSCORED_RUNS = 4
@@ -38,7 +39,7 @@ class ExitStatus(IntEnum):
 
 
 TaskName = Annotated[str, typer.Argument(help="A directory under tasks/.")]
-Submission = Annotated[
+SubmissionPath = Annotated[
     Path,
     typer.Argument(
         help="A region file, a unified diff, a whole scaffold file or a list of edits in JSON; "
@@ -74,7 +75,7 @@ DEFAULT_BOARD = REPOSITORY / "leaderboard"
 @app.command("eval")
 def evaluate(
     task_name: TaskName,
-    submission: Submission,
+    submission: SubmissionPath,
     profile_name: ProfileName = "full",
     name: Annotated[
         str, typer.Option(help="Of the submission; its file's stem if not given.")
@@ -117,7 +118,7 @@ def evaluate(
 @app.command()
 def validate(
     task_name: TaskName,
-    submission: Submission,
+    submission: SubmissionPath,
     heldout_option: Held = "",
     for_submitter: Annotated[
         bool, typer.Option("--for-submitter", help="Say nothing of held-out environments.")
@@ -136,15 +137,19 @@ def validate(
 
 
 @app.command()
-def source(submission: Submission, task_name: TaskOption = "") -> None:
+def source(submission: SubmissionPath, task_name: TaskOption = "") -> None:
     """Print the accepted source: the scaffold with the submission's region."""
-    _print_text(lambda commands: commands.source(submission, task_name))
+    from harness import intake_commands
+
+    _print_text(intake_commands.source, submission, task_name)
 
 
 @app.command()
-def diff(submission: Submission, task_name: TaskOption = "") -> None:
+def diff(submission: SubmissionPath, task_name: TaskOption = "") -> None:
     """Print the submission as a patch, the same for every form that says the same."""
-    _print_text(lambda commands: commands.patch(submission, task_name))
+    from harness import intake_commands
+
+    _print_text(intake_commands.patch, submission, task_name)
 
 
 @app.command()
@@ -171,10 +176,10 @@ def new(
 def rules(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
-    """Print every rule, why it is there and what to do; and the names that are refused."""
+    """Print every rule, why it is there and what to do; and the names and sizes that they know."""
     from harness.intake import rulebook
 
-    print(rulebook.to_json() if as_json else rulebook.to_text())
+    print(rulebook.to_json() if as_json else rulebook.to_text(), end="")
 
 
 @app.command("references")
@@ -215,7 +220,7 @@ def evaluate_references(
 
 @app.command("run")
 def run_here(
-    submission: Submission,
+    submission: SubmissionPath,
     settings: Annotated[
         list[str],
         typer.Argument(help="ENV=Hopper-v4 SEED=42 STEPS=20000 STOCK=1; ENV is needed."),
@@ -333,13 +338,13 @@ def _name(submission: Path) -> str:
     return "stdin" if submission == Path("-") else submission.stem or "submission"
 
 
-def _print_text(text: Callable[[Any], bytes]) -> None:
-    from harness import intake_commands
+def _print_text(text: Callable[[Path, str], bytes], submission: Path, task_name: str) -> None:
     from harness.intake.refusals import Refused
+    from harness.intake_commands import Mistake
 
     try:
-        printed = text(intake_commands)
-    except (intake_commands.Mistake, TaskError) as error:
+        printed = text(submission, task_name)
+    except (Mistake, TaskError) as error:
         _stop(ExitStatus.USAGE, str(error))
     except Refused as refused:
         print(refused, file=sys.stderr)
@@ -368,7 +373,7 @@ def _profile(task: Task, name: str) -> Profile:
         _stop(ExitStatus.USAGE, str(error))
 
 
-def _accept(task: Task, path: Path) -> "Accepted":
+def _accept(task: Task, path: Path) -> "Submission":
     from harness.intake.refusals import Refused
     from harness.intake.submission import accept
 

@@ -17,7 +17,7 @@ from harness.evaluation import Busy, Evaluation, begin
 from harness.executors.base import EvaluatorFailed
 from harness.executors.local import LocalExecutor
 from harness.intake.refusals import Refused
-from harness.intake.submission import Accepted, accept
+from harness.intake.submission import Submission, accept
 from harness.intake.trial import CannotTry, try_out
 from harness.keys import KeyMissing
 from harness.layout import LOGS, MANIFEST, read_manifest
@@ -59,7 +59,7 @@ class Request(NamedTuple):
     board_root: Path
 
 
-def run(request: Request, accepted: Accepted) -> ExitStatus:
+def run(request: Request, accepted: Submission) -> ExitStatus:
     """Evaluate, and show what came of it. Messages go to stdout, faults to stderr."""
     console = Console(highlight=False)
     for note in accepted.notes:
@@ -119,7 +119,7 @@ def run_references(request: Request, ship: bool) -> ExitStatus:
     return worst
 
 
-def _evaluation_id(request: Request, accepted: Accepted) -> str:
+def _evaluation_id(request: Request, accepted: Submission) -> str:
     environments = plan(request.task, request.profile, request.heldout)
     return evaluation_id(
         request.task,
@@ -131,7 +131,7 @@ def _evaluation_id(request: Request, accepted: Accepted) -> str:
     )
 
 
-def _numerics(request: Request, accepted: Accepted, store: Store) -> Mapping[str, str]:
+def _numerics(request: Request, accepted: Submission, store: Store) -> Mapping[str, str]:
     """Those of the evaluation's manifest; a new one's are chosen, which may take a probe."""
     directory = _directory(request, accepted, store)
     if (directory / MANIFEST).exists():
@@ -139,7 +139,7 @@ def _numerics(request: Request, accepted: Accepted, store: Store) -> Mapping[str
     return choose(request.stock)
 
 
-def _directory(request: Request, accepted: Accepted, store: Store) -> Path:
+def _directory(request: Request, accepted: Submission, store: Store) -> Path:
     id_ = _evaluation_id(request, accepted)
     return store.directory(request.task.name, request.profile.name, id_)
 
@@ -154,7 +154,7 @@ def _fail(status: ExitStatus, message: str) -> ExitStatus:
     return status
 
 
-def _run(request: Request, accepted: Accepted, console: Console) -> ExitStatus:
+def _run(request: Request, accepted: Submission, console: Console) -> ExitStatus:
     sandbox = load_backend(SANDBOX)
     problems = sandbox.problems()
     if problems:
@@ -215,7 +215,7 @@ def _printer(console: Console) -> Say:
 def _announce(
     console: Console,
     request: Request,
-    accepted: Accepted,
+    accepted: Submission,
     total: int,
     runs: int,
     expected: Estimate,

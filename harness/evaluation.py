@@ -22,7 +22,7 @@ from harness import keys
 from harness.executors.base import Executor, Job
 from harness.files import write_durably
 from harness.intake.canonical import canonical_patch
-from harness.intake.submission import Accepted
+from harness.intake.submission import Submission
 from harness.layout import (
     LOCK,
     MANIFEST,
@@ -74,7 +74,7 @@ class Watcher(Protocol):
 class Unwritten(NamedTuple):
     """What a new evaluation will consist of once it is started."""
 
-    accepted: Accepted
+    accepted: Submission
     patch: bytes
     plan: Plan
 
@@ -304,7 +304,7 @@ def compose(manifest: Manifest, run: PlannedRun, attempt: int, bench: Workbench)
 
 @contextmanager
 def begin(
-    conditions: Conditions, accepted: Accepted, name: str, store: Store, say: Say
+    conditions: Conditions, accepted: Submission, name: str, store: Store, say: Say
 ) -> Iterator[Evaluation]:
     """Prepare an evaluation, or take up one that was started, and hold its lock meanwhile.
 

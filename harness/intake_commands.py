@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from harness.cli import ExitStatus
 from harness.intake.canonical import canonical_patch
 from harness.intake.refusals import Finding, Refused
-from harness.intake.submission import Accepted, HandedIn, Scaffold, judge, read
+from harness.intake.submission import HandedIn, Scaffold, Submission, assemble, judge, read
 from harness.task import REPOSITORY, TASKS, HeldOut, Task
 
 if TYPE_CHECKING:
@@ -35,12 +35,13 @@ def validate(
     """The whole judgement: form, rules, and a trial in a sandbox."""
     judged = _Judged()
     try:
-        judged.accepted = judge(task, read(path))
+        judged.submission = assemble(task, read(path))
+        judged.submission = judge(task, judged.submission)
         # Here: a refusal above needs none of it, and is said at once.
         from harness.intake.trial import CannotTry, try_out
 
         try:
-            judged.trial = try_out(task, heldout, judged.accepted, for_submitter)
+            judged.trial = try_out(task, heldout, judged.submission, for_submitter)
         except CannotTry as error:
             print(f"touchstone: {error}", file=sys.stderr)
             return ExitStatus.INFRASTRUCTURE
@@ -103,7 +104,7 @@ def _attributes(tried: "Tried") -> str:
 class _Judged:
     """How far a submission came."""
 
-    accepted: Accepted | None = None
+    submission: Submission | None = None
     trial: "Trial | None" = None
     findings: Sequence[Finding] = ()
     more: int = 0
@@ -113,32 +114,33 @@ class _Judged:
         return any(not each.is_warning for each in self.findings)
 
     def show(self) -> None:
-        accepted, trial = self.accepted, self.trial
-        if accepted is not None:
-            for note in accepted.notes:
+        submission, trial = self.submission, self.trial
+        if submission is not None:
+            print(f"read as a {submission.form}")
+            for note in submission.notes:
                 print(f"note: {note}")
-            for warning in accepted.warnings:
+            for warning in submission.warnings:
                 print(f"{warning.render()}\n", file=sys.stderr)
         if trial is not None and trial.tried:
             print(f"{_table(trial)}\n{_attributes(trial.tried[0])}")
         if self.refused:
             print(Refused(self.findings, self.more), file=sys.stderr)
-        elif accepted is not None and trial is not None:
+        elif submission is not None and trial is not None:
             print(
-                f"accepted as a {accepted.form}; built, trained, exported and reloaded in "
-                f"{trial.seconds:.1f} s\nsource {accepted.sha256}"
+                f"accepted: built, trained, exported and reloaded in {trial.seconds:.1f} s\n"
+                f"source {submission.sha256}"
             )
 
     def to_json(self) -> str:
         """For programs: pure ASCII, whatever the submission holds."""
-        accepted, trial = self.accepted, self.trial
+        submission, trial = self.submission, self.trial
         return json.dumps(
             {
                 "accepted": not self.refused,
-                "form": accepted and accepted.form,
-                "source_sha256": accepted and accepted.sha256,
-                "notes": list(accepted.notes) if accepted else [],
-                "warnings": [_finding(each) for each in accepted.warnings] if accepted else [],
+                "form": submission and submission.form,
+                "source_sha256": submission and submission.sha256,
+                "notes": list(submission.notes) if submission else [],
+                "warnings": [_finding(each) for each in submission.warnings] if submission else [],
                 "findings": [_finding(each) for each in self.findings],
                 "findings_left_out": self.more,
                 "trial": trial
@@ -167,10 +169,10 @@ def _environment(tried: "Tried") -> dict[str, object]:
     }
 
 
-def _accepted(path: Path, task_name: str) -> tuple[Task, Accepted]:
+def _accepted(path: Path, task_name: str) -> tuple[Task, Submission]:
     handed_in = read(path)
     task = Task.load(task_name or _task_of(handed_in))
-    return task, judge(task, handed_in)
+    return task, judge(task, assemble(task, handed_in))
 
 
 def _task_of(handed_in: HandedIn) -> str:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
 from harness import machine
-from harness.intake.submission import Accepted
+from harness.intake.submission import Submission
 from harness.numerics import STOCK
 from harness.records import Manifest, Plan, PlannedRun
 from harness.task import Environment, HeldOut, Planned, Profile, Task, content_hash, plan
@@ -71,7 +71,7 @@ def evaluation_id(
 
 
 def make_manifest(
-    conditions: Conditions, accepted: Accepted, name: str, key_fingerprint: str
+    conditions: Conditions, accepted: Submission, name: str, key_fingerprint: str
 ) -> Manifest:
     """What the evaluation is, under the present conditions."""
     task, profile = conditions.task, conditions.profile

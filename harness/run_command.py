@@ -11,7 +11,7 @@ import numpy as np
 
 from harness.cli import ExitStatus
 from harness.intake.refusals import Refused
-from harness.intake.submission import HandedIn, judge, read, unjudged
+from harness.intake.submission import Submission, assemble, judge, read
 from harness.numerics import choose
 from harness.task import TASKS, Environment, Profile, Task
 
@@ -61,12 +61,11 @@ def parse(settings: Sequence[str]) -> Request:
 def run(request: Request, path: Path, debugger: bool) -> ExitStatus:
     """Train, evaluate, and say what came of it. Exit status 4: the submission raised."""
     try:
-        handed_in = read(path)
-        submission = unjudged(request.task, handed_in)
+        submission = assemble(request.task, read(path))
     except Refused as refused:
         print(refused, file=sys.stderr)
         return ExitStatus.REJECTED
-    _say_what_eval_would_refuse(request.task, handed_in)
+    _say_what_eval_would_refuse(request.task, submission)
     # Here, because it imports torch, which takes seconds: what is wrong above is said at once.
     from harness.bare_run import BareRun, shortened
 
@@ -117,9 +116,9 @@ def _whole_number(given: dict[str, str], name: str, default: int, smallest: int)
     return int(text)
 
 
-def _say_what_eval_would_refuse(task: Task, handed_in: HandedIn) -> None:
+def _say_what_eval_would_refuse(task: Task, submission: Submission) -> None:
     try:
-        judge(task, handed_in)
+        judge(task, submission)
     except Refused as refused:
         print(f"note: eval would refuse this submission:\n{refused}\n", file=sys.stderr)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from harness.evaluation import begin, compose
 from harness.executors.local import LocalExecutor
-from harness.intake.submission import Accepted, accept
+from harness.intake.submission import HandedIn, Submission, accept, assemble
 from harness.keys import fingerprint
 from harness.layout import MANIFEST, PLAN, SOURCE, attempt_directory
 from harness.manifest import Conditions, make_manifest, make_plan
@@ -56,7 +56,7 @@ def conditions(profile: Profile, heldout: HeldOut | None = None) -> Conditions:
     return Conditions(Task.load(TASK), profile, heldout, kind, Bubblewrap(), "cpu", TUNED)
 
 
-def accepted(region: str, tmp_path: Path) -> Accepted:
+def accepted(region: str, tmp_path: Path) -> Submission:
     """The region through the real door."""
     path = tmp_path / "handed_in.py"
     path.write_text(region)
@@ -72,20 +72,13 @@ def region(*replacements: tuple[str, str], before: str = "") -> str:
     return before + text
 
 
-def unchecked(text: str) -> Accepted:
+def unchecked(text: str) -> Submission:
     """A source that the rules of intake would refuse: what the sandbox must hold by itself."""
-    import hashlib
-
-    from harness.intake.submission import Scaffold
-
-    scaffold = Scaffold.of(Task.load(TASK))
-    source = (scaffold.prefix + text + scaffold.suffix).encode()
-    digest = hashlib.sha256(source).hexdigest()
-    return Accepted("region file", source, text.encode(), digest, (), text.encode())
+    return assemble(Task.load(TASK), HandedIn("handed_in.py", text.encode()))
 
 
 def evaluated_here(
-    submission: Accepted, profile: Profile, directory: Path
+    submission: Submission, profile: Profile, directory: Path
 ) -> tuple[Record | None, Workbench]:
     """The first run of the profile, trained and then scored in this process."""
     present = conditions(profile)
@@ -105,7 +98,7 @@ def evaluated_here(
 
 
 def trained(
-    submission: Accepted, profile: Profile, directory: Path, sandbox: Bubblewrap | None = None
+    submission: Submission, profile: Profile, directory: Path, sandbox: Bubblewrap | None = None
 ) -> tuple[Training, Workbench]:
     """One real run: the first of the profile, to the end of its training."""
     present = conditions(profile)
@@ -138,7 +131,7 @@ class Lines:
 
 
 def evaluated(
-    submission: Accepted,
+    submission: Submission,
     profile: Profile,
     store: Store,
     name: str = "test",

@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from harness.intake.canonical import canonical_patch
 from harness.intake.refusals import Finding, Refused
 from harness.intake.submission import (
-    Accepted,
     HandedIn,
     Scaffold,
+    Submission,
+    assemble,
     judge,
     read,
     split_lines,
-    unjudged,
 )
 from harness.task import REGION_BEGINS, REGION_ENDS, REPOSITORY, Task
 from tests.support import TASK, TD3
@@ -44,9 +44,9 @@ def handed_in(content: str | bytes) -> HandedIn:
     return HandedIn("mine", content if isinstance(content, bytes) else content.encode())
 
 
-def taken(content: str | bytes) -> Accepted:
+def taken(content: str | bytes) -> Submission:
     """Without the source rules, which are no affair of a form and cost a process each."""
-    return unjudged(task, handed_in(content))
+    return assemble(task, handed_in(content))
 
 
 def refusal(content: str | bytes) -> Finding:
@@ -124,7 +124,7 @@ def region_with(lines: list[str]) -> str:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_each_form_is_accepted_and_named(form):
-    accepted = judge(task, handed_in(FORMS[form](FILLED)))
+    accepted = judge(task, assemble(task, handed_in(FORMS[form](FILLED))))
     assert (accepted.form, accepted.notes) == (form, ())
     assert accepted.source == WHOLE.encode()
 
@@ -139,7 +139,7 @@ def test_the_four_forms_of_a_region_give_one_source_and_one_patch(lines, context
         accepted = taken(content)
         assert accepted.source == source
         assert canonical_patch(accepted.source, task) == patch
-        assert len(accepted.where) == region.count("\n")
+        assert len(accepted.where) == accepted.source.count(b"\n")
 
 
 def with_bom(content: str) -> str:
@@ -180,7 +180,9 @@ def test_lines_that_the_form_did_not_bring_are_found_in_the_scaffold():
     diff = as_diff(REGION.replace(split_lines(SCAFFOLD)[at - 1], "    x\n    y\n"))
     list_of_edits = json.dumps([edit(FIRST, FIRST, "# a\n# b"), edit(at + 1, at + 1, "  x\n  y")])
     for content, file, shift in ((diff, "mine", 0), (list_of_edits, "mine, edit 2", 1)):
-        where = taken(content).where
+        where = taken(content).where[
+            FIRST - 1 : FIRST + len(split_lines(taken(content).region.decode())) - 1
+        ]
         assert where[at - FIRST + shift].file == file
         assert where[-1] == ("scaffold.py", LAST)
         assert where[2 + shift] == ("scaffold.py", FIRST + 2)
@@ -255,7 +257,7 @@ def test_both_ends_of_a_whole_file_are_looked_at():
 
 def test_a_broken_rule_in_a_whole_file_is_shown_at_the_line_of_that_file():
     with pytest.raises(Refused) as caught:
-        judge(task, handed_in(as_whole_file(FILLED + "import os\n")))
+        judge(task, assemble(task, handed_in(as_whole_file(FILLED + "import os\n"))))
     assert [(each.rule, each.file, each.line) for each in caught.value.findings] == [
         ("import", "mine", (PREFIX + FILLED).count("\n") + 1)
     ]
@@ -415,7 +417,7 @@ def test_a_fault_in_an_edit_is_shown_at_the_line_of_its_content():
         [edit(FIRST, LAST, FILLED), edit(FIRST, FIRST, "x = 1\nimport os\nclass Actor(nn.Module):")]
     )
     with pytest.raises(Refused) as caught:
-        judge(task, handed_in(content))
+        judge(task, assemble(task, handed_in(content)))
     assert ("import", "mine, edit 2", 2, "import os") in [
         (each.rule, each.file, each.line, each.text) for each in caught.value.findings
     ]
@@ -863,7 +865,7 @@ def test_other_separators_are_text_and_end_no_line(form, forged):
     region = FILLED + f"# a{forged}{REGION_ENDS}{forged}b\n"
     accepted = taken(FORMS[form](region))
     assert accepted.source == (PREFIX + region + SUFFIX).encode()
-    assert len(accepted.where) == region.count("\n")
+    assert len(accepted.where) == accepted.source.count(b"\n")
 
 
 @pytest.mark.parametrize(
@@ -987,7 +989,7 @@ def test_what_is_judged_is_what_was_read_whatever_becomes_of_the_file(tmp_path):
     path.write_text(FILLED)
     once = read(path)
     path.write_text("import os\n")
-    accepted = judge(task, once)
+    accepted = judge(task, assemble(task, once))
     path.unlink()
     path.symlink_to("/dev/zero")
     assert accepted.source == WHOLE.encode()

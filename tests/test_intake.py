@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from harness.intake import limited_child, source_rules, unified_diff
 from harness.intake.module_scope import module_bindings
 from harness.intake.refusals import RULES, Finding, Refused, finding, printable
-from harness.intake.submission import Accepted, Scaffold, accept, split_lines
+from harness.intake.submission import Scaffold, Submission, accept, split_lines
 from harness.intake.text import MAX_FILE_BYTES
 from harness.task import REGION_BEGINS, REGION_ENDS, Task
 
@@ -139,10 +139,10 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> Task:
 
 
 @pytest.fixture(scope="session")
-def hand_in(task: Task, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Accepted]:
+def hand_in(task: Task, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Submission]:
     path = tmp_path_factory.mktemp("submissions") / "mine.txt"
 
-    def hand_in(content: str | bytes) -> Accepted:
+    def hand_in(content: str | bytes) -> Submission:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
         return accept(task, path)
 
@@ -150,7 +150,7 @@ def hand_in(task: Task, tmp_path_factory: pytest.TempPathFactory) -> Callable[..
 
 
 @pytest.fixture(scope="session")
-def refused(hand_in: Callable[..., Accepted]) -> Callable[..., list[tuple[str, int | None]]]:
+def refused(hand_in: Callable[..., Submission]) -> Callable[..., list[tuple[str, int | None]]]:
     def refused(content: str | bytes) -> list[tuple[str, int | None]]:
         with pytest.raises(Refused) as caught:
             hand_in(content)

@@ -27,8 +27,9 @@ from tests.support import (
 REGIONS = sorted((Path(__file__).parent / "regions").glob("*.py"))
 LOGGED = 1000
 """The first step whose metrics are logged."""
-BEFORE, AFTER = 59, 20
-"""Updates before and after it. The one that is logged is the 60th, with a turn of the actor."""
+BEFORE, AFTER = 49, 11
+"""Updates before it, and with it and after. The one that is logged is the 50th: a turn of the
+actor, for those whose actor has every second one."""
 ENVIRONMENTS = dict(zip(REGIONS, cycle((CHEETAH, PENDULUM)), strict=False))
 """One of smoke's two for each: both would take twice as long."""
 
@@ -62,13 +63,17 @@ def test_it_trains_and_is_scored(path, tmp_path):
     task = Task.load(TASK)
     environment = ENVIRONMENTS[path]
     profile = small_profile(
-        environment, total_timesteps=LOGGED + AFTER, learning_starts=LOGGED - 60, eval_episodes=1
+        environment,
+        total_timesteps=LOGGED + AFTER,
+        learning_starts=LOGGED - BEFORE,
+        eval_episodes=1,
+        final_episodes=2,
     )
     record, bench = evaluated_here(accept(task, path), profile, tmp_path)
     assert record is not None
     assert record.verdict.kind == "scored", record.verdict
     assert record.final is not None
-    assert len(record.final.returns) == 3
+    assert len(record.final.returns) == 2
     assert all(map(math.isfinite, record.final.returns))
     assert record.training.steps == LOGGED + AFTER
     assert record.training.exports == (0, LOGGED + AFTER)

@@ -11,7 +11,7 @@ import pytest
 
 from harness import evaluate_command, references
 from harness.cli import ExitStatus
-from harness.intake.submission import Accepted, accept
+from harness.intake.submission import Submission, accept
 from harness.layout import PLAN
 from harness.manifest import plan_of, profile_hash
 from harness.records import Manifest, Record
@@ -375,7 +375,7 @@ def test_references_evaluates_each_algorithm_under_its_name_and_goes_on_after_a_
 ) -> None:
     asked = []
 
-    def run(request: evaluate_command.Request, accepted: Accepted) -> ExitStatus:
+    def run(request: evaluate_command.Request, accepted: Submission) -> ExitStatus:
         asked.append((request.name, accepted.form))
         return ExitStatus.UNSCORED_RUNS if request.name == "ddpg" else ExitStatus.SCORED
 
@@ -392,7 +392,7 @@ def test_references_stops_where_it_is_interrupted(
 ) -> None:
     asked = []
 
-    def run(request: evaluate_command.Request, accepted: Accepted) -> ExitStatus:
+    def run(request: evaluate_command.Request, accepted: Submission) -> ExitStatus:
         asked.append(request.name)
         return ExitStatus.INTERRUPTED
 

@@ -268,7 +268,7 @@ def touchstone(*arguments, **more):
 def test_validate_prints_one_verdict_with_parameters_bytes_and_the_sources_hash(tmp_path):
     done = touchstone("validate", TASK, TD3)
     assert done.returncode == 0, done.stderr
-    assert "accepted as a region file" in done.stdout
+    assert "read as a region file\n" in done.stdout
     assert f"source {accept(TASK_, TD3).sha256}" in done.stdout
     assert "Humanoid-v4 (held-out)" in done.stdout
     hidden = touchstone("validate", TASK, TD3, "--for-submitter")

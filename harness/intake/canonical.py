@@ -13,7 +13,7 @@ _CONTEXT = 3
 def canonical_patch(accepted_source: bytes, task: Task) -> bytes:
     """What `git apply`, `patch -p1` and intake make the accepted source of, in a checkout.
 
-    `accepted_source` is the scaffold with another region, as `submission.Accepted` has it.
+    `accepted_source` is the scaffold with another region, as `submission.Submission` has it.
     """
     scaffold = Scaffold.of(task)
     source = accepted_source.decode()

@@ -24,20 +24,20 @@ from harness.task import REGION_BEGINS, REGION_ENDS, Task
 __all__ = [
     "SCAFFOLD",
     "STANDARD_INPUT",
-    "Accepted",
     "HandedIn",
     "Scaffold",
+    "Submission",
     "Where",
     "accept",
+    "assemble",
     "judge",
     "read",
     "split_lines",
-    "unjudged",
 ]
 
 _BIDIRECTIONAL = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
-# A joiner between two non-ASCII characters is part of an emoji or of ordinary script.
 _REGION_LINE = re.compile(r"line (\d{1,7}) of the region")
+# A joiner between two non-ASCII characters is part of an emoji or of ordinary script.
 _INVISIBLE = re.compile(
     rf"[{_BIDIRECTIONAL}\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2060-\u206f"
     r"\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e007f]"
@@ -46,8 +46,8 @@ _INVISIBLE = re.compile(
 
 
 @dataclass(frozen=True)
-class Accepted:
-    """What intake hands on. `source` is all that a guest ever runs."""
+class Submission:
+    """What was handed in, as the one file that it comes to. `source` is all that a guest runs."""
 
     form: str
     """How it was handed in: "region file", "whole file", "unified diff" or "list of edits"."""
@@ -61,12 +61,12 @@ class Accepted:
     """What was normalised, a sentence each."""
     original: bytes
     """The file as it was read."""
-    warnings: tuple[Finding, ...] = ()
-    """What is allowed and seldom meant."""
-    where: tuple[Where, ...] = ()
-    """Of each line of the region, where it was handed in."""
-    file: str = ""
+    file: str
     """What messages call it: the path that was named, or "<stdin>"."""
+    where: tuple[Where, ...]
+    """Of each line of the source, where it was handed in; the scaffold's own are its own."""
+    warnings: tuple[Finding, ...] = ()
+    """What is allowed and seldom meant: known once the submission is judged."""
 
 
 class HandedIn(NamedTuple):
@@ -80,6 +80,11 @@ class HandedIn(NamedTuple):
 STANDARD_INPUT = Path("-")
 
 
+def accept(task: Task, path: Path) -> Submission:
+    """Read a submission and judge it. Raises Refused with every broken rule."""
+    return judge(task, assemble(task, read(path)))
+
+
 def read(path: Path) -> HandedIn:
     """The file of that path, or what comes through standard input for "-". Raises Refused."""
     if path == STANDARD_INPUT:
@@ -87,23 +92,10 @@ def read(path: Path) -> HandedIn:
     return HandedIn(str(path), text.read(path))
 
 
-def accept(task: Task, path: Path) -> Accepted:
-    """Read a submission and judge it. Raises Refused with every broken rule."""
-    return judge(task, read(path))
+def assemble(task: Task, handed_in: HandedIn) -> Submission:
+    """The scaffold with the region that was handed in. Nothing about the region is judged yet.
 
-
-def judge(task: Task, handed_in: HandedIn) -> Accepted:
-    """The accepted source. Raises Refused with every broken rule."""
-    accepted = unjudged(task, handed_in)
-    warnings = _judge(task, accepted)
-    return replace(accepted, warnings=warnings)
-
-
-def unjudged(task: Task, handed_in: HandedIn) -> Accepted:
-    """The same source without a look at the rules: for its author, at work on it.
-
-    Nothing but an unranked run outside the sandbox takes it. Raises Refused where the text cannot
-    be made into a region at all.
+    Raises Refused where the text is of no form, reaches out of the region, or changes nothing.
     """
     file = handed_in.file
     decoded = text.decode(handed_in.content, file)
@@ -113,27 +105,31 @@ def unjudged(task: Task, handed_in: HandedIn) -> Accepted:
     if proposal.region.strip() == scaffold.region.strip():
         message = "the region is the scaffold's own, unchanged"
         raise Refused([finding("nothing-changed", file, None, message)])
-    source = scaffold.prefix + proposal.region + scaffold.suffix
-    encoded = source.encode()
-    return Accepted(
+    source = (scaffold.prefix + proposal.region + scaffold.suffix).encode()
+    fixed = [Where(SCAFFOLD, number) for number in range(1, scaffold.source.count("\n") + 1)]
+    return Submission(
         form=form.name,
-        source=encoded,
+        source=source,
         region=proposal.region.encode(),
-        sha256=hashlib.sha256(encoded).hexdigest(),
+        sha256=hashlib.sha256(source).hexdigest(),
         notes=(*decoded.notes, *proposal.notes),
         original=handed_in.content,
-        where=proposal.where,
         file=file,
+        where=(
+            *fixed[: task.region.first_line - 1],
+            *proposal.where,
+            *fixed[task.region.last_line :],
+        ),
     )
 
 
-def _judge(task: Task, accepted: Accepted) -> tuple[Finding, ...]:
-    """What there is to warn of. Raises Refused unless the region obeys every rule."""
-    size, allowed = len(accepted.region), task.region.max_bytes
+def judge(task: Task, submission: Submission) -> Submission:
+    """The same with what there is to warn of. Raises Refused unless it obeys every rule."""
+    size, allowed = len(submission.region), task.region.max_bytes
     if size > allowed:
         message = f"the region has {size:,} bytes; at most {allowed:,} are allowed"
-        raise Refused([finding("region-size", accepted.file, None, message)])
-    region = accepted.region.decode()
+        raise Refused([finding("region-size", submission.file, None, message)])
+    region = submission.region.decode()
     answer = limited_child.check(
         region,
         task.scaffold.decode(),
@@ -143,13 +139,13 @@ def _judge(task: Task, accepted: Accepted) -> tuple[Finding, ...]:
     )
     lines = split_lines(region)
     found = [
-        _located(accepted, lines, each)
+        _located(task, submission, lines, each)
         for each in (*_banner_lines(lines), *_invisible_characters(lines), *answer.found)
     ]
     found.sort(key=lambda each: each.line or 0)
     if any(not each.is_warning for each in found):
         raise Refused(found, answer.more)
-    return tuple(found)
+    return replace(submission, warnings=tuple(found))
 
 
 def _banner_lines(lines: Sequence[str]) -> list[Found]:
@@ -175,24 +171,23 @@ def _invisible_characters(lines: Sequence[str]) -> list[Found]:
     return list(islice(found, MAX_FINDINGS))
 
 
-def _located(accepted: Accepted, lines: Sequence[str], found: Found) -> Finding:
+def _located(task: Task, submission: Submission, lines: Sequence[str], found: Found) -> Finding:
     """The finding at the line that was handed in, as are the other lines that it names."""
+    where = submission.where[task.region.first_line - 1 :]
 
     def handed_in(named: re.Match[str]) -> str:
         index = int(named[1]) - 1
-        if not 0 <= index < len(accepted.where):
+        if not 0 <= index < len(lines):
             return named[0]
-        where = accepted.where[index]
-        return f"line {where.line}" + (f" of {where.file}" if where.file != accepted.file else "")
+        file, line = where[index]
+        return f"line {line}" + (f" of {file}" if file != submission.file else "")
 
     message = _REGION_LINE.sub(handed_in, found.message)
     if not 0 < found.line <= len(lines):
-        return finding(found.rule, accepted.file, None, message)
-    where = accepted.where[found.line - 1]
+        return finding(found.rule, submission.file, None, message)
     return finding(
         found.rule,
-        where.file,
-        where.line,
+        *where[found.line - 1],
         message,
         text=lines[found.line - 1],
         column=found.column or None,

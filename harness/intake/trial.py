@@ -1,4 +1,4 @@
-"""Builds and tries an accepted source in a sandbox, for the shapes of every environment of a task.
+"""Builds and tries a submission in a sandbox, at the shapes of every environment of its task.
 
 What a submission's own process says of itself is a courtesy to honest ones. The bounds that hold
 are held again in every run, outside of it.
@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 from harness.guest_config import guest_config
 from harness.guest_session import GuestSession
+from harness.intake.proposal import Where
 from harness.intake.refusals import Finding, finding
-from harness.intake.submission import SCAFFOLD, Accepted, Where
+from harness.intake.submission import Submission
 from harness.numerics import TUNED, variables
 from harness.records import Plan, Verdict, VerdictKind
 from harness.task import Environment, HeldOut, Planned, Task
@@ -80,7 +81,7 @@ class Trial(NamedTuple):
 def try_out(
     task: Task,
     heldout: HeldOut | None,
-    accepted: Accepted,
+    submission: Submission,
     for_submitter: bool = False,
 ) -> Trial:
     """Build, learn, act, export, reload and compare, at the shapes of each environment.
@@ -89,7 +90,7 @@ def try_out(
     """
     sandbox = load_backend(SANDBOX)
     try:
-        return _try_out(task, heldout, accepted, sandbox, for_submitter)
+        return _try_out(task, heldout, submission, sandbox, for_submitter)
     except (InfrastructureError, SandboxError) as error:
         reasons = [f"{each.what}. What to do: {each.remedy}" for each in sandbox.problems()]
         told = "\n".join(reasons or [str(error)])
@@ -97,7 +98,11 @@ def try_out(
 
 
 def _try_out(
-    task: Task, heldout: HeldOut | None, accepted: Accepted, sandbox: Sandbox, for_submitter: bool
+    task: Task,
+    heldout: HeldOut | None,
+    submission: Submission,
+    sandbox: Sandbox,
+    for_submitter: bool,
 ) -> Trial:
     began = time.monotonic()
     shapes = _shapes(task, heldout)
@@ -118,7 +123,7 @@ def _try_out(
         at: Planned | None = None
         try:
             with answerable():
-                session.configure(_config(task, shapes, accepted))
+                session.configure(_config(task, shapes, submission))
                 session.await_({Kind.IMPORTED}, SECONDS)
                 for same in shapes:
                     at = same[0]
@@ -127,8 +132,8 @@ def _try_out(
         except (GuestFault, Vanished) as fault:
             verdict = settle(fault, session.end_after(fault), "trial", None, log)
             line = fault.line if isinstance(fault, GuestFault) else 0
-            findings.append(_failed(task, at, verdict, line, accepted, for_submitter))
-    findings += _over_budget(tried, accepted.file, for_submitter)
+            findings.append(_failed(task, at, verdict, line, submission, for_submitter))
+    findings += _over_budget(tried, submission.file, for_submitter)
     shown = tuple(each for each in tried if not (each.heldout and for_submitter))
     return Trial(shown, tuple(findings), time.monotonic() - began)
 
@@ -149,7 +154,7 @@ def _shapes(task: Task, heldout: HeldOut | None) -> list[list[Planned]]:
 
 
 def _config(
-    task: Task, shapes: Sequence[Sequence[Planned]], accepted: Accepted
+    task: Task, shapes: Sequence[Sequence[Planned]], submission: Submission
 ) -> dict[str, object]:
     """What the guest is told: the constants are those of the first profile, the real benchmark."""
     plan = Plan(
@@ -168,7 +173,7 @@ def _config(
     ]
     return {
         "role": "trial",
-        "source": accepted.source.decode(),
+        "source": submission.source.decode(),
         "seed": SEED,
         "device": "cpu",
         "numerics": dict(TUNED),
@@ -195,42 +200,35 @@ def _failed(
     at: Planned | None,
     verdict: Verdict,
     line: int,
-    accepted: Accepted,
+    submission: Submission,
     for_submitter: bool,
 ) -> Finding:
     rule = _RULES[verdict.kind]
     if at is not None and at.heldout and for_submitter:
         message = "it fails at the shapes of a held-out environment, and at those of no visible one"
-        return finding(rule, accepted.file, None, message)
+        return finding(rule, submission.file, None, message)
     place = "when it is imported" if at is None else f"at the shapes of {at.environment.id}"
-    shown = _handed_in(task, accepted, line)
+    shown = _handed_in(submission, line)
     return finding(
         rule,
-        shown.file if shown else accepted.file,
+        shown.file if shown else submission.file,
         shown.line if shown else None,
         f"{place}: {verdict.cause}",
-        text=accepted.source.decode().split("\n")[line - 1] if shown else "",
-        detail=_with_own_lines(verdict.detail or verdict.log_tail, task, accepted),
+        text=submission.source.decode().split("\n")[line - 1] if shown else "",
+        detail=_with_own_lines(verdict.detail or verdict.log_tail, submission),
     )
 
 
-def _handed_in(task: Task, accepted: Accepted, line: int) -> Where | None:
-    """Where a line of the accepted source (1-based) was handed in; None where there is no such."""
-    first, count = task.region.first_line, len(accepted.where)
-    if first <= line < first + count:
-        return accepted.where[line - first]
-    if 0 < line < first:
-        return Where(SCAFFOLD, line)
-    if first + count <= line <= accepted.source.count(b"\n"):
-        return Where(SCAFFOLD, line - first - count + task.region.last_line + 1)
-    return None
+def _handed_in(submission: Submission, line: int) -> Where | None:
+    """Where a line of the source (1-based) was handed in; None where there is no such line."""
+    return submission.where[line - 1] if 0 < line <= len(submission.where) else None
 
 
-def _with_own_lines(traceback: str, task: Task, accepted: Accepted) -> str:
+def _with_own_lines(traceback: str, submission: Submission) -> str:
     """A traceback that names the lines of the file that was handed in."""
 
     def own(found: re.Match[str]) -> str:
-        where = _handed_in(task, accepted, int(found[1]))
+        where = _handed_in(submission, int(found[1]))
         return f'File "{where.file}", line {where.line}' if where else found[0]
 
     return _SOURCE_LINE.sub(own, traceback)

@@ -1,1 +1,1 @@
-"""Accepted source + environment + seed → one run, trained, exported and scored."""
+"""Submission source + environment + seed → one run, trained, exported and scored."""
