@@ -235,8 +235,9 @@ def run_here(
     applied (print, breakpoint and the like work), and nothing is stored or ranked.
     """
     from harness import run_command
+    from harness.intake.text import STANDARD_INPUT
 
-    if debugger and submission == Path("-"):
+    if debugger and submission == STANDARD_INPUT:
         _stop(ExitStatus.USAGE, "--pdb needs the terminal: give the submission as a file")
     try:
         request = run_command.parse(settings)
@@ -335,7 +336,9 @@ def _board_root(store_root: Path, board_root: Path | None) -> Path:
 
 
 def _name(submission: Path) -> str:
-    return "stdin" if submission == Path("-") else submission.stem or "submission"
+    from harness.intake.text import STANDARD_INPUT
+
+    return "stdin" if submission == STANDARD_INPUT else submission.stem or "submission"
 
 
 def _print_text(text: Callable[[Path, str], bytes], submission: Path, task_name: str) -> None:

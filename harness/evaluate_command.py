@@ -37,9 +37,8 @@ from harness.results.summary import RecordsError, Summary
 from harness.results.untrusted import one_line
 from harness.task import HeldOut, Profile, Task, TaskError, plan
 from harness.training.environments import EnvironmentMismatch, make
-from sandbox.base import SandboxError, load_backend
+from sandbox.base import DEFAULT, SandboxError, load_backend
 
-SANDBOX = "bubblewrap"
 DEVICE = "cpu"
 
 
@@ -155,12 +154,10 @@ def _fail(status: ExitStatus, message: str) -> ExitStatus:
 
 
 def _run(request: Request, accepted: Submission, console: Console) -> ExitStatus:
-    sandbox = load_backend(SANDBOX)
+    sandbox = load_backend(DEFAULT)
     problems = sandbox.problems()
     if problems:
-        raise SandboxError(
-            "\n".join(f"{each.what}. What to do: {each.remedy}" for each in problems)
-        )
+        raise SandboxError("\n".join(map(str, problems)))
     store = Store(request.store_root.absolute())
     say = _printer(console)
     # Read now: what is wrong with it should not show after days.
@@ -170,7 +167,8 @@ def _run(request: Request, accepted: Submission, console: Console) -> ExitStatus
         trial = try_out(request.task, request.heldout, accepted)
         if trial.findings:
             return _refuse(Refused(trial.findings))
-        say(f"trial: passed, {len(trial.tried)} environments' shapes in {trial.seconds:.1f} s")
+        tried = len(trial.tried)
+        say(f"trial: passed at the shapes of {tried} environments in {trial.seconds:.1f} s")
     conditions = Conditions(
         request.task,
         request.profile,

@@ -17,21 +17,30 @@ def guest_config(
     device: str,
     numerics: Mapping[str, str],
 ) -> dict[str, object]:
-    """All that a guest is told. No name of anything."""
-    profile = plan.profile
-    return {
+    """All that a learner or an actor is told. No name of anything."""
+    limits = plan.profile.limits
+    return environment_config(environment, plan, seed, device) | {
         "role": role,
         "source": source,
+        "numerics": dict(numerics),
+        "start_seconds": limits.start_seconds,
+        "frame_seconds": limits.frame_seconds,
+    }
+
+
+def environment_config(
+    environment: Environment, plan: Plan, seed: int, device: str
+) -> dict[str, object]:
+    """What a guest's `TrainingEnvironment` is made of."""
+    profile = plan.profile
+    return {
         "seed": seed,
         "device": device,
-        "numerics": dict(numerics),
         "observation_dim": environment.observation_dim,
         "action_dim": environment.action_dim,
         "max_action": float(np.float32(environment.max_action)),
         "parameter_budget": plan.budget.parameters(environment),
         "export_steps": profile.export_steps(),
-        "start_seconds": profile.limits.start_seconds,
-        "frame_seconds": profile.limits.frame_seconds,
         "constants": {
             "total_timesteps": profile.total_timesteps,
             "learning_starts": profile.learning_starts,

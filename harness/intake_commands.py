@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from harness.cli import ExitStatus
 from harness.intake.canonical import canonical_patch
+from harness.intake.proposal import Scaffold
 from harness.intake.refusals import Finding, Refused
-from harness.intake.submission import HandedIn, Scaffold, Submission, assemble, judge, read
+from harness.intake.submission import HandedIn, Submission, assemble, judge, read
 from harness.task import REPOSITORY, TASKS, HeldOut, Task
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def _table(trial: "Trial") -> str:
 
 
 def _attributes(tried: "Tried") -> str:
-    holds = ", ".join(f"{name} {count:,.0f}" for name, count in tried.by_module.items())
+    holds = ", ".join(f"{name} {count:,}" for name, count in tried.by_attribute.items())
     return f"parameters at {tried.environment.id}, by attribute: {holds}"
 
 
@@ -163,7 +164,7 @@ def _environment(tried: "Tried") -> dict[str, object]:
         "heldout": tried.heldout,
         "parameters": tried.parameters,
         "parameter_budget": tried.budget,
-        "parameters_by_attribute": {name: int(each) for name, each in tried.by_module.items()},
+        "parameters_by_attribute": dict(tried.by_attribute),
         "policy_bytes": tried.policy_bytes,
         "policy_bytes_cap": tried.policy_cap,
     }
@@ -171,7 +172,7 @@ def _environment(tried: "Tried") -> dict[str, object]:
 
 def _accepted(path: Path, task_name: str) -> tuple[Task, Submission]:
     handed_in = read(path)
-    task = Task.load(task_name or _task_of(handed_in))
+    task = Task.load(task_name or _task_of(handed_in), TASKS)
     return task, judge(task, assemble(task, handed_in))
 
 
@@ -180,7 +181,10 @@ def _task_of(handed_in: HandedIn) -> str:
     text = handed_in.content.decode("utf-8", "replace")
     named: dict[str, int] = {}
     for each in sorted(path.parent.name for path in TASKS.glob("*/task.toml")):
-        words = [f"tasks/{each}/", *(f"class {name}" for name in Task.load(each).region.classes)]
+        words = [
+            f"tasks/{each}/",
+            *(f"class {name}" for name in Task.load(each, TASKS).region.classes),
+        ]
         named[each] = sum(text.count(word) for word in words)
     most = [name for name, count in named.items() if count == max(named.values())]
     if len(most) > 1:

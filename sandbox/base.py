@@ -102,6 +102,9 @@ class Problem(NamedTuple):
     remedy: str
     """One line that the user can type or do."""
 
+    def __str__(self) -> str:
+        return f"{self.what}. What to do: {self.remedy}"
+
 
 class SandboxError(Exception):
     """The backend failed before any untrusted code ran: the host's fault, not the guest's."""
@@ -159,6 +162,10 @@ class Sandbox(ABC):
 
         Raises SandboxError where the backend fails before the guest's interpreter has started.
         """
+
+
+DEFAULT = "bubblewrap"
+"""The backend that trials and evaluations use."""
 
 
 def load_backend(name: str) -> Sandbox:

@@ -31,8 +31,8 @@ float32[B, O] answered by ACTIONS float32[B, A] until the host ends it.
 A trial's: HELLO, CONFIG, IMPORTED, then TRIED once for each of the environments in CONFIG.
 
 No message can carry a score, a reward from the guest, a time or a path. The host never sees
-anything but fixed-size numbers, an opaque artefact, and two texts (metric names, last words) that
-are escaped before a person sees them.
+anything but fixed-size numbers, an opaque artefact, and two kinds of text (names of metrics and
+attributes, last words) that are escaped before a person sees them.
 
 Errors: every way in which the other side can misbehave is a `WireError`; nothing else is raised for
 bytes that came from it.
@@ -105,14 +105,14 @@ class Failure(NamedTuple):
     text: str
 
 
-class Tried(NamedTuple):
+class Counts(NamedTuple):
     """What a trial says of one environment: a courtesy to honest submissions, like every count
     that a submission's own process makes."""
 
     parameters: int
     policy_bytes: int
-    by_module: Mapping[str, float]
-    """Parameters by attribute of the algorithm, the largest 64."""
+    by_attribute: Mapping[str, int]
+    """Parameters by attribute of the algorithm, the largest first, 64 at most."""
 
 
 class WireError(Exception):
@@ -311,12 +311,17 @@ def decode_failure(payload: bytes) -> Failure:
     return Failure(FailureKind(kind), line, printable(text, lines=True))
 
 
-def decode_tried(payload: bytes) -> Tried:
-    """One environment's counts."""
+def decode_counts(payload: bytes) -> Counts:
+    """One environment's counts, each a whole number below 2^53."""
     if len(payload) < _TRIED.size:
         raise Malformed(f"sent {len(payload)} bytes for the counts of a trial")
     parameters, policy_bytes = _TRIED.unpack_from(payload)
-    return Tried(parameters, policy_bytes, decode_metrics(payload[_TRIED.size :]))
+    by_attribute = decode_metrics(payload[_TRIED.size :])
+    for count in (parameters, policy_bytes, *by_attribute.values()):
+        if not (0 <= count < 1 << 53 and count == int(count)):
+            raise Malformed(f"sent {count} for a count")
+    whole = {name: int(count) for name, count in by_attribute.items()}
+    return Counts(parameters, policy_bytes, whole)
 
 
 def printable(text: str, lines: bool = False) -> str:
@@ -352,9 +357,9 @@ def encode_failure(kind: FailureKind, text: str, line: int = 0) -> bytes:
     return _FAILURE.pack(kind, line) + kept
 
 
-def encode_tried(tried: Tried) -> bytes:
-    largest = sorted(tried.by_module.items(), key=lambda item: -item[1])[:MAX_METRICS]
-    return _TRIED.pack(tried.parameters, tried.policy_bytes) + encode_metrics(dict(largest))
+def encode_counts(counts: Counts) -> bytes:
+    largest = sorted(counts.by_attribute.items(), key=lambda item: -item[1])[:MAX_METRICS]
+    return _TRIED.pack(counts.parameters, counts.policy_bytes) + encode_metrics(dict(largest))
 
 
 # --- transitions ----------------------------------------------------------------------------------

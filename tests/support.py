@@ -1,7 +1,11 @@
 """What several tests need: small profiles, regions that misbehave, and real runs of them."""
 
 import contextlib
+import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 from harness.evaluation import begin, compose
 from harness.executors.local import LocalExecutor
@@ -21,6 +25,7 @@ from sandbox.bubblewrap import Bubblewrap
 TASK = "rl-offpolicy-continuous"
 TD3 = REPOSITORY / "reference_algorithms" / TASK / "td3.py"
 KEY = bytes(range(32))
+PYTHONPATH = {"PYTHONPATH": str(REPOSITORY)}
 
 PENDULUM = "InvertedPendulum-v4"
 CHEETAH = "HalfCheetah-v4"
@@ -115,6 +120,20 @@ def trained(
             bench,
         )
     return training, bench
+
+
+def touchstone(
+    *arguments: object, given: bytes | None = None, text: bool = True, **options: Any
+) -> subprocess.CompletedProcess[Any]:
+    """The command as a user types it, away from any terminal; `given` comes through its stdin."""
+    there = {"stdin": subprocess.DEVNULL} if given is None else {"input": given}
+    defaults: dict[str, Any] = {"env": os.environ | PYTHONPATH, "timeout": 110}
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "harness", *map(str, arguments)],
+        capture_output=True,
+        text=text,
+        **defaults | there | options,
+    )
 
 
 class Lines:

@@ -19,6 +19,7 @@ from harness.manifest import make_plan
 from harness.results.publish import write_reports
 from harness.results.store import Store
 from harness.task import REPOSITORY, HeldOut, Task
+from tests import support
 from tests.support import (
     TASK,
     TD3,
@@ -45,15 +46,7 @@ def environment(tmp_path: Path, **more: str) -> dict[str, str]:
 
 
 def touchstone(tmp_path, *arguments, **more):
-    return subprocess.run(
-        [*TOUCHSTONE, *map(str, arguments)],
-        env=environment(tmp_path, **more),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        timeout=110,
-    )
+    return support.touchstone(*arguments, env=environment(tmp_path, **more), cwd=tmp_path)
 
 
 def test_a_smoke_evaluation_from_a_pipe_prints_plain_lines_and_exits_0(tmp_path):

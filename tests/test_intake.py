@@ -4,10 +4,10 @@ import ast
 import contextlib
 import hashlib
 import os
+import resource
 import socket
 import subprocess
 import symtable
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,12 +16,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.intake import limited_child, source_rules, unified_diff
+from harness.intake import diff_form, limited_child, source_rules, unified_diff
 from harness.intake.module_scope import module_bindings
-from harness.intake.refusals import RULES, Finding, Refused, finding, printable
-from harness.intake.submission import Scaffold, Submission, accept, split_lines
-from harness.intake.text import MAX_FILE_BYTES
+from harness.intake.proposal import Scaffold
+from harness.intake.refusals import Finding, Refused, finding, printable
+from harness.intake.rules import RULES
+from harness.intake.submission import Submission, accept
+from harness.intake.text import MAX_FILE_BYTES, split_lines
 from harness.task import REGION_BEGINS, REGION_ENDS, Task
+from tests.diffs import GIT, run_diff
 
 PREFIX = f"""\
 \"\"\"A scaffold.\"\"\"
@@ -159,22 +162,15 @@ def refused(hand_in: Callable[..., Submission]) -> Callable[..., list[tuple[str,
     return refused
 
 
+def cpu_seconds() -> float:
+    """Of this process and of the children that it has waited for: other work does not count."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
 def make_diff(new: str, context: int = 3, old: str = SCAFFOLD) -> str:
     """What `diff -u` prints, by the real program."""
     return run_diff("diff", f"-U{context}", old=old, new=new)
-
-
-def run_diff(*command: str, old: str, new: str, names: tuple[str, str] | None = None) -> str:
-    with tempfile.TemporaryDirectory() as directory:
-        old_name, new_name = names or ("scaffold.py", "mine.py")
-        for name, content in ((old_name, old), (new_name, new)):
-            (Path(directory) / name).parent.mkdir(parents=True, exist_ok=True)
-            (Path(directory) / name).write_bytes(content.encode())
-        done = subprocess.run(
-            [*command, old_name, new_name], cwd=directory, capture_output=True, check=False
-        )
-        assert done.returncode == 1, done.stderr
-        return done.stdout.decode()
 
 
 # Accepting
@@ -217,7 +213,6 @@ def test_a_diff_with_any_context_gives_the_same_source_as_the_region_file(hand_i
     assert accepted.source == hand_in(FILLED).source
 
 
-GIT = ("git", "-c", "core.autocrlf=false", "diff", "--no-index", "--no-color")
 GIT_SETTINGS = {
     "plain": (),
     "no prefix": ("--no-prefix",),
@@ -353,9 +348,8 @@ def test_a_diff_says_the_same_as_its_result(context):
         if new == SCAFFOLD:
             return
         diff = make_diff(new, context).removesuffix("\n").split("\n")
-        result = unified_diff.apply(
-            unified_diff.parse(diff, "x", "toy"), split_lines(SCAFFOLD), "x"
-        )
+        hunks = unified_diff.parse(diff, "x", "toy")
+        result = diff_form.apply(hunks, split_lines(SCAFFOLD), "x")
         assert "".join(each.text for each in result) == new
 
     check()
@@ -441,7 +435,7 @@ def test_what_is_no_regular_file_is_refused_without_waiting(task, tmp_path):
     (tmp_path / "link").symlink_to("nowhere")
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(os.path.relpath(tmp_path / "socket"))
-    started = time.monotonic()
+    started = time.process_time()
     for path, rule in (
         (tmp_path / "pipe", "file-kind"),
         (tmp_path, "file-kind"),
@@ -456,17 +450,17 @@ def test_what_is_no_regular_file_is_refused_without_waiting(task, tmp_path):
             accept(task, path)
         assert [each.rule for each in caught.value.findings] == [rule]
     listener.close()
-    assert time.monotonic() - started < 1
+    assert time.process_time() - started < 1
 
 
 def test_a_large_file_is_refused_by_its_size(task, tmp_path):
     path = tmp_path / "large"
     path.touch()
     os.truncate(path, 2 << 30)
-    with pytest.raises(Refused, match="file-size"):
+    with pytest.raises(Refused, match="the file has more than 262,144 bytes"):
         accept(task, path)
     path.write_bytes(b"#" * (MAX_FILE_BYTES + 1))
-    with pytest.raises(Refused, match="file-size"):
+    with pytest.raises(Refused, match="the file has more than 262,144 bytes"):
         accept(task, path)
 
 
@@ -482,6 +476,7 @@ def test_a_large_file_is_refused_by_its_size(task, tmp_path):
         ("x = 1\n# \x9b31m\n", "control-characters", 2),
         ("x = 1\r\ny = 2\r\nz = 3\n", "line-endings", 3),
         ("x = 1\ny = 2\nw = 3\nz = 3\r\n", "line-endings", 4),
+        ("x = 1\r\ny = 2\n", "line-endings", 2),
         ("x = 1\ry = 2\n", "line-endings", 1),
         ("", "empty", None),
         ("\ufeff \n\n", "empty", None),
@@ -680,11 +675,11 @@ def test_a_broken_rule_in_a_diff_is_shown_at_the_line_of_the_diff(hand_in):
         ("try: pass\nexcept (ValueError, BaseException): pass", "broad-except"),
         ("def f():\n    global x", "global-statement"),
         # Weights in the source.
-        (f"w = '{'A' * 1001}'", "literal-length"),
-        (f"w = b'{'A' * 1001}'", "literal-length"),
-        (f"w = 'A' {'A' * 1000!r}", "literal-length"),
-        (f"w = 0x{'F' * 1000}", "literal-length"),
-        (f"w = [{'1,' * 1001}]", "literal-length"),
+        (f"w = '{'A' * 1001}'", "carried-data"),
+        (f"w = b'{'A' * 1001}'", "carried-data"),
+        (f"w = 'A' {'A' * 1000!r}", "carried-data"),
+        (f"w = 0x{'F' * 1000}", "carried-data"),
+        (f"w = [{'1,' * 1001}]", "carried-data"),
         # Characters.
         ("x = 1 # \u202e", "invisible-characters"),
         ("x = 'a\u200bb'", "invisible-characters"),
@@ -819,9 +814,9 @@ TEXT = f"w = '{'A' * 900}'"
         ("setattr(getattr(nn, 'Linear'), 'y', 1)", "fixed-attribute", 1,
          "torch.backends.cudnn.deterministic = True"),
         # Data in pieces.
-        ("\n".join([TEXT] * 5), "literal-length", 5, "\n".join([TEXT] * 4)),
-        ("\n".join([NUMBERS] * 3), "literal-length", 3, "\n".join([NUMBERS] * 2)),
-        ("\n".join([f"x = 0x{'F' * 800}"] * 20), "literal-length", 20,
+        ("\n".join([TEXT] * 5), "carried-data", 5, "\n".join([TEXT] * 4)),
+        ("\n".join([NUMBERS] * 3), "carried-data", 3, "\n".join([NUMBERS] * 2)),
+        ("\n".join([f"x = 0x{'F' * 800}"] * 20), "carried-data", 20,
          f'x = 0xFF\n"""{"A" * 9000}"""'),
     ],
 )  # fmt: skip
@@ -876,11 +871,11 @@ def test_thousands_of_findings_are_counted_and_not_shown(hand_in):
         "with " + "a as b, " * 1900 + "a: pass\n",
     ],
 )
-def test_no_source_makes_the_host_slow_or_big(hand_in, code):
-    started = time.monotonic()
+def test_no_source_makes_the_host_slow(hand_in, code):
+    started = cpu_seconds()
     with contextlib.suppress(Refused):
         hand_in(FILLED + code)
-    assert time.monotonic() - started < 5
+    assert cpu_seconds() - started < 3
 
 
 def test_a_child_beyond_its_limits_is_a_finding_and_not_a_wait(monkeypatch):
@@ -892,8 +887,10 @@ def test_a_child_beyond_its_limits_is_a_finding_and_not_a_wait(monkeypatch):
         "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
         "import time; time.sleep(60)",
         "import os, time; os.close(1); time.sleep(60)",
-        'print(\'{"found": [["no-such-rule", 1, 1, ""]], "more": 0}\')',
-        'print(\'{"found": [["syntax", "1", 1, ""]], "more": 0}\')',
+        'print(\'{"found": [["no-such-rule", 1, 1, "", 0]], "more": 0}\')',
+        'print(\'{"found": [["syntax", "1", 1, "", 0]], "more": 0}\')',
+        'print(\'{"found": [["syntax", 1, 1, "", true]], "more": 0}\')',
+        'print(\'{"found": [["syntax", 1, 1, ""]], "more": 0}\')',
         "print('[' * 100000)",
     ):
         monkeypatch.setattr(limited_child, "_PROGRAM", program)
@@ -901,7 +898,8 @@ def test_a_child_beyond_its_limits_is_a_finding_and_not_a_wait(monkeypatch):
         started = time.monotonic()
         answer = limited_child.check(*arguments)
         assert [each.rule for each in answer.found] == ["too-heavy"], program
-        assert time.monotonic() - started < 3
+        # Far from the minute that some of them sleep, also beside other work.
+        assert time.monotonic() - started < 20
 
 
 # How a refusal reads
@@ -956,17 +954,33 @@ def test_every_rule_says_why_and_what_to_do():
 
 
 def test_the_scaffold_is_cut_at_its_banners(task):
-    assert Scaffold.of(task) == (PREFIX, REGION, SUFFIX)
+    scaffold = Scaffold.of(task)
+    assert (scaffold.prefix, scaffold.region, scaffold.suffix) == (PREFIX, REGION, SUFFIX)
+    assert (scaffold.first, scaffold.last) == (FIRST, LAST)
+
+
+@pytest.mark.parametrize("region", ["", "x\n", REGION, PREFIX, SUFFIX, SCAFFOLD])
+def test_a_source_has_the_region_that_was_put_into_it(task, region):
+    scaffold = Scaffold.of(task)
+    assert scaffold.region_of(scaffold.with_region(region)) == region
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["", PREFIX, PREFIX + SUFFIX[1:], PREFIX[1:] + SUFFIX, PREFIX + "x" + SUFFIX, SCAFFOLD + "\n"],
+)
+def test_a_source_with_another_fixed_part_has_no_region(task, source):
+    assert Scaffold.of(task).region_of(source) is None
 
 
 def test_a_refusal_and_an_acceptance_answer_at_once(hand_in):
     def fastest(content: str) -> float:
         times = []
         for _ in range(5):
-            started = time.perf_counter()
+            started = cpu_seconds()
             with contextlib.suppress(Refused):
                 hand_in(content)
-            times.append(time.perf_counter() - started)
+            times.append(cpu_seconds() - started)
         return min(times)
 
     assert fastest(FILLED + "# comment\n" * 1500) < 0.4

@@ -2,13 +2,15 @@
 
 import ast
 import json
+from collections import Counter
 
 import pytest
 
-from harness.intake import data_rules, limited_child, rulebook, source_rules
-from harness.intake.refusals import GROUPS, RULES, Refused, finding
+from harness.intake import data_rules, limited_child, rulebook, source_rules, text_rules, trial
+from harness.intake.refusals import MAX_FINDINGS, Refused, finding
 from harness.intake.rule_tables import Found
-from harness.task import REPOSITORY, Task
+from harness.intake.rules import GROUPS, RULES
+from harness.task import REGION_ENDS, REPOSITORY, Task
 
 TASK = Task.load("rl-offpolicy-continuous")
 SCAFFOLD = TASK.scaffold.decode()
@@ -422,12 +424,13 @@ def test_the_methods_that_a_task_names_are_those_that_its_fixed_part_calls():
     ],
 )
 def test_what_is_defined_twice_is_warned_of(code, line):
-    assert places(code) == {("repeated-class", line)}
+    assert places(code) == {("repeated-definition", line)}
 
 
 def test_a_repetition_names_the_earlier_line():
     [found] = check("x = 1\n\ndef f(): ...\n\ndef f(): ...")
-    assert found.message == "`f` is defined again: the `def` on line 3 of the region has no effect"
+    assert found.message == "`f` is defined again: the `def` on {other} has no effect"
+    assert found.other == 3
 
 
 @pytest.mark.parametrize(
@@ -466,18 +469,27 @@ def test_warnings_refuse_nothing_and_displace_no_error():
     many = "def f(): ...\n" * 200 + "import os\n"
     answer = limited_child.check(many, SCAFFOLD, FIRST, LAST, {})
     assert (answer.found[0].rule, answer.found[0].line) == ("import", 201)
-    assert answer.more == 200 - source_rules.MAX_REPORTED
+    assert answer.more == 200 - MAX_FINDINGS
     assert {RULES[each.rule].warns for each in answer.found[1:]} == {True}
 
 
 def test_a_refusal_counts_errors_and_warnings_apart():
-    warning = finding("repeated-class", "f", 1, "m")
+    warning = finding("repeated-definition", "f", 1, "m")
     errors = [finding("import", "f", line, "m") for line in (2, 3)]
     assert str(Refused([warning, *errors])).endswith("refused: 2 findings, 1 warning")
-    assert [each.rule for each in Refused([warning, *errors]).findings][-1] == "repeated-class"
+    assert [each.rule for each in Refused([warning, *errors]).findings][-1] == "repeated-definition"
     assert str(Refused([errors[0], warning, warning])).endswith("refused: 1 finding, 2 warnings")
     assert str(Refused(errors)).endswith("refused: 2 findings")
     assert str(Refused(errors * 30, 7)).endswith("refused: 50 findings, 17 more not shown")
+
+
+def test_the_rules_on_text_report_a_bounded_number_each():
+    found = text_rules.check([f" {REGION_ENDS}\n", "x = '\u200b'\n"] * 99)
+    assert Counter(each.rule for each in found) == {
+        "banner-line": MAX_FINDINGS,
+        "invisible-characters": MAX_FINDINGS,
+    }
+    assert found[-1][1:3] == (2 * MAX_FINDINGS, 6)
 
 
 # Names of the fixed part
@@ -545,18 +557,18 @@ WORD = "aGVsbG8gd29ybGQ"
     ("code", "rule"),
     [
         # Weights in what is written out, each and in all.
-        (f"def {'a' * 101}(): ...", "literal-length"),
-        (f"f({'a' * 101}=1)", "literal-length"),
-        (f"x.{'a' * 101}", "literal-length"),
-        (f"from math import {'a' * 101}", "literal-length"),
-        ("f(" + "".join(f"{WORD}{each:03}=1," for each in range(500)) + ")", "literal-length"),
+        (f"def {'a' * 101}(): ...", "carried-data"),
+        (f"f({'a' * 101}=1)", "carried-data"),
+        (f"x.{'a' * 101}", "carried-data"),
+        (f"from math import {'a' * 101}", "carried-data"),
+        ("f(" + "".join(f"{WORD}{each:03}=1," for each in range(500)) + ")", "carried-data"),
         ("class E:\n" + "".join(f" {WORD}{each:03}: int\n" for each in range(500)),
-         "literal-length"),
-        ("\n".join(f"x = [{'True,' * 900}]" for _ in range(3)), "literal-length"),
-        ("\n".join(f"x = [{'a,b,' * 450}]" for _ in range(3)), "literal-length"),
-        ("x = 0b" + "1" * 3400, "literal-length"),
-        ("x = f'" + "A" * 1001 + "'", "literal-length"),
-        ("x = 'A' '" + "B" * 1000 + "'", "literal-length"),
+         "carried-data"),
+        ("\n".join(f"x = [{'True,' * 900}]" for _ in range(3)), "carried-data"),
+        ("\n".join(f"x = [{'a,b,' * 450}]" for _ in range(3)), "carried-data"),
+        ("x = 0b" + "1" * 3400, "carried-data"),
+        ("x = f'" + "A" * 1001 + "'", "carried-data"),
+        ("x = 'A' '" + "B" * 1000 + "'", "carried-data"),
         # ... and what reads them back.
         ("x = f.__doc__", "special-name"),
         ("match f:\n    case object(__doc__=d): ...", "special-name"),
@@ -674,7 +686,7 @@ def test_no_region_takes_the_rules_long(code):
         ("from __future__ import annotations", "works at the top of a file alone"),
         ("x = (", "'(' was never closed (read as Python 3."),
         ("if x:\n  y\n z", "unindent does not match any outer indentation level"),
-        ("if x:\ny", "expected an indented block after 'if' statement on line 1 of the region"),
+        ("if x:\ny", "expected an indented block after 'if' statement on {other} (read as"),
         ("s = super", "`super` is used without being called"),
         ("dataclass(C)", "`dataclass` is not the decorator directly above a class"),
         ("import functools\nfunctools.wraps(f, a)", "`wraps` is not called with one function"),
@@ -715,13 +727,15 @@ def test_the_rulebook_holds_every_rule_list_and_size_in_each_form():
         name: rule.advice for name, rule in RULES.items()
     }
     assert {each["id"] for each in book["rules"] if each["level"] == "warning"} == {
-        "repeated-class",
+        "repeated-definition",
         "unreachable-code",
     }
     assert "heapq" in book["words"]["imports"]
     assert f"{data_rules.MAX_CHARACTERS:,} characters" in page
     assert "class Actor with get_action" in text
     assert f"{TASK.region.max_bytes:,} bytes" in page
+    assert f"at most {TASK.budget.factor} times the parameters" in page
+    assert f"| the thinking time of the trial | {trial.SECONDS:.0f} seconds |" in page
 
 
 def test_the_rulebook_fits_a_terminal():

@@ -1,8 +1,6 @@
 """The trial: what would end a run after an hour is said in seconds, with the line that did it."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -10,7 +8,7 @@ from harness.intake import trial
 from harness.intake.submission import accept
 from harness.intake.trial import try_out
 from harness.task import REPOSITORY, HeldOut, Task
-from tests.support import TASK, TD3, accepted, region, unchecked
+from tests.support import TASK, TD3, accepted, region, touchstone, unchecked
 
 TASK_ = Task.load(TASK)
 HELDOUT = TASK_.load_heldout()
@@ -46,10 +44,10 @@ def test_a_good_submission_passes_at_every_shape_visible_and_held_out(tmp_path):
     for each in done.tried:
         # TD3 is the largest reference.
         assert each.parameters == each.environment.reference_parameters
-        assert sum(each.by_module.values()) == each.parameters
+        assert sum(each.by_attribute.values()) == each.parameters
         assert each.budget == TASK_.budget.parameters(each.environment)
         assert 0 < each.policy_bytes < each.policy_cap
-    assert done.tried[0].by_module["actor"] == 71_942
+    assert done.tried[0].by_attribute["actor"] == 71_942
 
 
 def test_the_published_placeholder_is_refused_though_it_builds():
@@ -118,14 +116,18 @@ def test_metrics_that_are_none_are_found_before_a_thousand_steps(tmp_path):
             ("        return np.clip(", "        return np.nan * np.clip("),
             "select_action returned nan",
         ),
-        (("        return np.clip(", "        return [0.0], np.clip("), "select_action returned"),
+        (
+            ("        return np.clip(", "        return [0.0], np.clip("),
+            "select_action returned no array of numbers",
+        ),
     ],
     ids=["shape", "nan", "exploring nan", "exploring shape"],
 )
 def test_actions_are_looked_at(tmp_path, wrong, words):
     found = failing(wrong, tmp_path=tmp_path)
-    assert found.rule in ("bad-action", "trial-crashed")
-    assert words in found.message or "inhomogeneous" in found.message
+    assert found.rule == "bad-action"
+    assert words in found.message
+    assert found.detail == ""  # nothing of ours
 
 
 def test_over_the_budget_is_told_for_the_worst_shape_with_the_parts(tmp_path):
@@ -135,8 +137,9 @@ def test_over_the_budget_is_told_for_the_worst_shape_with_the_parts(tmp_path):
     )
     found = failing(third, tmp_path=tmp_path)
     assert found.rule == "parameter-budget"
-    assert "over the budget of" in found.message
-    assert "qf3 72,193" in found.message or "qf3" in found.message
+    # 12 % too many at every shape, and a little more where the first and last layers are smallest.
+    assert "472,583 parameters at the shapes of InvertedPendulum-v4, 47,336 over" in found.message
+    assert "qf3 67,585" in found.message
 
 
 def test_a_policy_over_its_bytes_is_told(tmp_path):
@@ -219,7 +222,7 @@ def test_the_trial_has_limits_and_names_the_one_that_was_met(tmp_path, monkeypat
     assert words in found.message
 
 
-def test_a_hang_is_shown_with_its_line(tmp_path, monkeypatch):
+def test_a_hang_is_shown_with_its_line_in_the_watchdogs_traceback(tmp_path, monkeypatch):
     monkeypatch.setattr(trial, "SECONDS", 6.0)
     found = failing((UPDATE, UPDATE + "        while True: pass\n"), tmp_path=tmp_path)
     number = line_of("while True: pass", tmp_path)
@@ -254,18 +257,7 @@ def test_a_submitter_learns_nothing_of_held_out_environments(tmp_path):
     assert "HalfCheetah-v4" in shown
 
 
-def touchstone(*arguments, **more):
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "harness", *map(str, arguments)],
-        env={"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin", "HOME": "/tmp"},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        **more,
-    )
-
-
-def test_validate_prints_one_verdict_with_parameters_bytes_and_the_sources_hash(tmp_path):
+def test_validate_prints_one_verdict_with_parameters_bytes_and_the_sources_hash():
     done = touchstone("validate", TASK, TD3)
     assert done.returncode == 0, done.stderr
     assert "read as a region file\n" in done.stdout

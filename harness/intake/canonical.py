@@ -16,9 +16,8 @@ def canonical_patch(accepted_source: bytes, task: Task) -> bytes:
     `accepted_source` is the scaffold with another region, as `submission.Submission` has it.
     """
     scaffold = Scaffold.of(task)
-    source = accepted_source.decode()
-    region = source.removeprefix(scaffold.prefix).removesuffix(scaffold.suffix)
-    if scaffold.prefix + region + scaffold.suffix != source:
+    region = scaffold.region_of(accepted_source.decode())
+    if region is None:
         raise ValueError(f"this is not the scaffold of {task.name} with another region")
     path = f"tasks/{task.name}/{SCAFFOLD}"
     lines = [f"--- a/{path}\n", f"+++ b/{path}\n", *_hunks(scaffold, region)]
@@ -26,7 +25,7 @@ def canonical_patch(accepted_source: bytes, task: Task) -> bytes:
 
 
 def _hunks(scaffold: Scaffold, region: str) -> Iterator[str]:
-    old, new = split_lines(scaffold.source), split_lines(scaffold.prefix + region + scaffold.suffix)
+    old, new = split_lines(scaffold.source), split_lines(scaffold.with_region(region))
     matcher = difflib.SequenceMatcher(
         None, _keys(scaffold, scaffold.region), _keys(scaffold, region)
     )

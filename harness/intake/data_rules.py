@@ -27,13 +27,13 @@ def literal(node: ast.AST) -> Iterator[Found]:
     match node:
         case ast.Constant(value=str(value) | bytes(value)) if len(value) > MAX_LITERAL:
             message = f"a literal of {len(value):,} characters; at most {MAX_LITERAL:,} are allowed"
-            yield at("literal-length", node, message)
+            yield at("carried-data", node, message)
         # Ten bits hold three digits; the digits themselves would be slow to write out.
         case ast.Constant(value=int(value)) if value.bit_length() > MAX_LITERAL * 10 // 3:
-            yield at("literal-length", node, f"a number of more than {MAX_LITERAL:,} digits")
+            yield at("carried-data", node, f"a number of more than {MAX_LITERAL:,} digits")
         case _ if (count := _elements(node)) > MAX_LITERAL:
             message = f"{count:,} elements written out; at most {MAX_LITERAL:,} are allowed"
-            yield at("literal-length", node, message)
+            yield at("carried-data", node, message)
 
 
 def totals(nodes: Sequence[ast.AST]) -> Iterator[Found]:
@@ -56,7 +56,7 @@ def totals(nodes: Sequence[ast.AST]) -> Iterator[Found]:
         for name in _names(node):
             if len(name) > MAX_NAME and name not in seen:
                 message = f"a name of {len(name):,} characters; at most {MAX_NAME} are allowed"
-                yield at("literal-length", node, message)
+                yield at("carried-data", node, message)
             yield from names.add(0 if name in seen else len(name), node)
             seen.add(name)
 
@@ -72,7 +72,7 @@ class _Total:
     def add(self, amount: int, node: ast.AST) -> Iterator[Found]:
         before, self.sum = self.sum, self.sum + amount
         if before <= self.cap < self.sum:
-            yield at("literal-length", node, f"more than {self.cap:,} {self.what} in all")
+            yield at("carried-data", node, f"more than {self.cap:,} {self.what} in all")
 
 
 def _place(node: ast.AST) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from harness.intake.module_scope import dotted, module_bindings
-from harness.intake.rule_tables import Found, at, words
+from harness.intake.rule_tables import OTHER_LINE, Found, at, words
 
 PLAIN_BASES = words("torch.nn.Module abc.ABC typing.Generic typing.Protocol")
 """Bases that bring none of the methods that a task can ask for, beside `object`."""
@@ -117,10 +117,9 @@ def repeated(tree: ast.Module, nodes: Sequence[ast.AST]) -> Iterator[Found]:
             if before is not None and not _may_repeat(before) and not _may_repeat(each):
                 kind = "class" if isinstance(before, ast.ClassDef) else "def"
                 message = (
-                    f"`{each.name}` is defined again: the `{kind}` on line {before.lineno} of the "
-                    "region has no effect"
+                    f"`{each.name}` is defined again: the `{kind}` on {OTHER_LINE} has no effect"
                 )
-                yield at("repeated-class", each, message)
+                yield at("repeated-definition", each, message, before.lineno)
             earlier[each.name] = each
 
 

@@ -1,4 +1,4 @@
-"""Lists of edits in the protocol that was published for these tasks, read and applied in memory.
+"""Lists of edits in the protocol published with MLS-Bench, read and applied in memory.
 
     [{"op": "replace", "filename": "scaffold.py", "start_line": 70, "end_line": 72, "content": ""}]
 
@@ -14,8 +14,7 @@ from typing import NamedTuple, NoReturn
 
 from harness.intake import text
 from harness.intake.proposal import SCAFFOLD, Proposal, Scaffold, file_problem, placed
-from harness.intake.refusals import Refused, finding
-from harness.task import Task
+from harness.intake.refusals import refuse
 
 _KEYS = {"op": str, "filename": str, "start_line": int, "end_line": int, "content": str}
 _KINDS = {str: "a string", int: "an integer"}
@@ -34,12 +33,12 @@ class Edit(NamedTuple):
     notes: tuple[str, ...]
 
 
-def propose(content: str, file: str, task: Task, scaffold: Scaffold) -> Proposal:
+def propose(content: str, file: str, scaffold: Scaffold) -> Proposal:
     """The region after all edits. Raises Refused at the first that cannot be made."""
     content, notes = text.with_lf(content, file)
-    first = task.region.first_line
+    first = scaffold.first
     lines = placed(text.split_lines(scaffold.region), SCAFFOLD, first)
-    for edit in parse(content, file, task.name):
+    for edit in parse(content, file, scaffold.task):
         _require_editable(edit, first, first + len(lines) - 1)
         lines[edit.start - first : edit.end + 1 - first] = placed(edit.lines, edit.name, 1)
         notes += edit.notes
@@ -66,12 +65,11 @@ def _load(content: str, file: str) -> object:
         if error.msg.startswith("Invalid control character"):
             message = "this is no JSON: inside a string, a line end is written \\n and a tab \\t"
         shown = content.split("\n")[error.lineno - 1]
-        place = finding("json-edits", file, error.lineno, message, text=shown, column=error.colno)
-        raise Refused([place]) from error
+        refuse("json-edits", file, error.lineno, message, text=shown, column=error.colno)
     except ValueError as error:
-        _refuse("json-edits", file, f"this JSON cannot be taken: {error}")
+        refuse("json-edits", file, None, f"this JSON cannot be taken: {error}")
     except RecursionError:
-        _refuse("json-edits", file, "this JSON is nested too deeply")
+        refuse("json-edits", file, None, "this JSON is nested too deeply")
 
 
 def _without_repetition(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -95,21 +93,21 @@ def _no_constant(name: str) -> NoReturn:
 
 def _edit(raw: object, name: str, task: str) -> Edit:
     if not isinstance(raw, dict):
-        _refuse("json-edits", name, "an edit is an object, in braces")
+        refuse("json-edits", name, None, "an edit is an object, in braces")
     missing = ", ".join(f"`{key}`" for key in _KEYS if key not in raw)
     unknown = ", ".join(f"`{key}`" for key in raw if key not in _KEYS)
     if missing:
-        _refuse("json-edits", name, f"this edit lacks {missing}")
+        refuse("json-edits", name, None, f"this edit lacks {missing}")
     if unknown:
-        _refuse("json-edits", name, f"this edit has what is unknown here: {unknown}")
+        refuse("json-edits", name, None, f"unknown key {unknown}")
     for key, kind in _KEYS.items():
         # Exactly: True is an int to Python, and no line number.
         if type(raw[key]) is not kind:
-            _refuse("json-edits", name, f"`{key}` has to be {_KINDS[kind]}")
+            refuse("json-edits", name, None, f"`{key}` has to be {_KINDS[kind]}")
     if raw["op"] != "replace":
-        _refuse("json-edits", name, f'`op` is "{raw["op"]}"; only "replace" is there')
+        refuse("json-edits", name, None, f'the only `op` is "replace"; this is "{raw["op"]}"')
     if problem := file_problem(raw["filename"], task):
-        _refuse("wrong-file", name, problem)
+        refuse("wrong-file", name, None, problem)
     text.require_plain(raw["content"], name)
     content, notes = text.with_lf(raw["content"], name)
     if content and not content.endswith("\n"):
@@ -125,15 +123,12 @@ def _edit(raw: object, name: str, task: str) -> Edit:
 
 def _require_editable(edit: Edit, first: int, last: int) -> None:
     if last < first:
-        _refuse("edit-range", edit.name, "the edits before have left no line that can be edited")
+        message = "the edits before have left no line that can be edited"
+        refuse("edit-range", edit.name, None, message)
     if edit.start > edit.end:
         message = f"start_line {edit.start} lies behind end_line {edit.end}"
     elif edit.start < first or edit.end > last:
-        message = f"lines {edit.start}..{edit.end} exceed the editable range"
+        message = f"lines {edit.start} to {edit.end} exceed the editable range"
     else:
         return
-    _refuse("edit-range", edit.name, f"{message}; lines {first}-{last} can be edited now")
-
-
-def _refuse(rule: str, file: str, message: str) -> NoReturn:
-    raise Refused([finding(rule, file, None, message)])
+    refuse("edit-range", edit.name, None, f"{message}; lines {first} to {last} can be edited now")

@@ -7,41 +7,37 @@ judgement for all (`submission.judge`).
 import re
 from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
-from harness.intake import edits, text, unified_diff
+from harness.intake import diff_form, edits, text
+from harness.intake.diff_kinds import looks_like_diff, opens_diff
 from harness.intake.proposal import SCAFFOLD, Placed, Proposal, Scaffold, placed
-from harness.intake.refusals import MAX_FINDINGS, Finding, Refused, finding
-from harness.task import REGION_BEGINS, REGION_ENDS, Task
+from harness.intake.refusals import Finding, Refused, finding, refuse
+from harness.task import REGION_BEGINS, REGION_ENDS
 
 _FENCE = re.compile(r"```|~~~")
 _FENCE_ENDS = re.compile(r"(?:`{3,}|~{3,})\s*$")
 _JSON = re.compile(r"\s*[\[{]")
-_DIFF_OR_MAIL = re.compile(
-    r"diff |--- |\*\*\* |@@ |Index: |(?:From|commit) [0-9a-f]{7,64}\b|(?:From|Subject): |# HG "
-    r"|\d+(?:,\d+)?[acd]\d*"
-)
-"""How a diff begins, or the mail or commit around it, and no code does."""
 
 
 class Form(NamedTuple):
     """A way to hand in, and how it is read."""
 
     name: str
-    propose: Callable[[str, str, Task, Scaffold], Proposal]
-    """From plain text (which may hold CRLF), the file's name, task and scaffold. Raises Refused."""
+    propose: Callable[[str, str, Scaffold], Proposal]
+    """From plain text (which may hold CRLF), the file's name and the scaffold. Raises Refused."""
 
 
-def form_of(content: str, file: str, task: Task, scaffold: Scaffold) -> Form:
+def form_of(content: str, file: str, scaffold: Scaffold) -> Form:
     """The form of a text. Raises Refused for text with the markup of a chat or a web page."""
     lines = content.replace("\r\n", "\n").split("\n")
     if (index := _fence(lines)) is not None:
-        _refuse("markdown-fence", file, index + 1, "this is a fence of Markdown", lines[index])
+        refuse("markdown-fence", file, index + 1, "this is a fence of Markdown", text=lines[index])
     first = next(line for line in lines if line.strip())
     whole = _is_whole_file(lines, scaffold)
-    if not _is_code(lines, first, task):
+    if not _is_code(lines, first, scaffold):
         # A banner line inside a diff is part of its text.
-        if unified_diff.looks_like_diff(lines):
+        if looks_like_diff(lines):
             return UNIFIED_DIFF
         if _JSON.match(first):
             return LIST_OF_EDITS
@@ -49,7 +45,10 @@ def form_of(content: str, file: str, task: Task, scaffold: Scaffold) -> Form:
 
 
 def _fence(lines: Sequence[str]) -> int | None:
-    """The index of a fence that can be in no string: none opens above it, or the text ends here."""
+    """The index of a Markdown fence, or None.
+
+    Below a triple quote it may be text of a string, unless it ends the file.
+    """
     for index, line in enumerate(lines):
         if _FENCE.match(line):
             return index
@@ -59,13 +58,13 @@ def _fence(lines: Sequence[str]) -> int | None:
     return last if _FENCE_ENDS.match(lines[last]) else None
 
 
-def _is_code(lines: Sequence[str], first: str, task: Task) -> bool:
+def _is_code(lines: Sequence[str], first: str, scaffold: Scaffold) -> bool:
     """Whether a required class begins at a line's start: in diffs and JSON something precedes it.
 
     Then lines like those of a diff stand in a string of the code.
     """
-    classes = re.compile(rf"class\s+(?:{'|'.join(map(re.escape, task.region.classes))})\b")
-    begins_otherwise = _DIFF_OR_MAIL.match(first) or _JSON.match(first)
+    classes = re.compile(rf"class\s+(?:{'|'.join(map(re.escape, scaffold.classes))})\b")
+    begins_otherwise = opens_diff(first) or _JSON.match(first)
     return not begins_otherwise and any(map(classes.match, lines))
 
 
@@ -76,25 +75,24 @@ def _is_whole_file(lines: Sequence[str], scaffold: Scaffold) -> bool:
     return there == opening or any(each.strip() in (REGION_BEGINS, REGION_ENDS) for each in lines)
 
 
-def _propose_region(content: str, file: str, task: Task, scaffold: Scaffold) -> Proposal:
+def _propose_region(content: str, file: str, scaffold: Scaffold) -> Proposal:
     content, notes = text.with_final_lf(content, file)
     return Proposal.of(placed(text.split_lines(content), file, 1), notes)
 
 
-def _propose_whole_file(content: str, file: str, task: Task, scaffold: Scaffold) -> Proposal:
+def _propose_whole_file(content: str, file: str, scaffold: Scaffold) -> Proposal:
     content, notes = text.with_final_lf(content, file)
     lines = text.split_lines(content)
     begins, ends = _find_banners(lines, file)
     if not any(line.strip() for line in (*lines[:begins], *lines[ends + 1 :])):
         message = "the banner lines stand here without the scaffold around them"
-        _refuse("whole-file", file, begins + 1, message, lines[begins])
+        refuse("whole-file", file, begins + 1, message, text=lines[begins])
     mine = placed(lines, file, 1)
     theirs = placed(text.split_lines(scaffold.source), SCAFFOLD, 1)
-    region = task.region
     # Both ends of a part hold a banner line, so parts of unequal length differ before they end.
     found = [
-        *_first_difference(mine[: begins + 1], theirs[: region.first_line - 1]),
-        *_first_difference(mine[: ends - 1 : -1], theirs[: region.last_line - 1 : -1]),
+        *_first_difference(mine[: begins + 1], theirs[: scaffold.first - 1]),
+        *_first_difference(mine[: ends - 1 : -1], theirs[: scaffold.last - 1 : -1]),
     ]
     if found:
         raise Refused(found)
@@ -111,14 +109,14 @@ def _find_banners(lines: Sequence[str], file: str) -> tuple[int, int]:
         if not found:
             message = f"the banner line `{banner}` is missing"
             other = min(chain(*places.values()), default=0)
-            _refuse("whole-file", file, other + 1, message, lines[other])
+            refuse("whole-file", file, other + 1, message, text=lines[other])
         if len(found) > 1:
             message = f"this banner line stands here again; the first is line {found[0] + 1}"
-            _refuse("whole-file", file, found[1] + 1, message, lines[found[1]])
+            refuse("whole-file", file, found[1] + 1, message, text=lines[found[1]])
     [begins], [ends] = places.values()
     if ends < begins:
         message = "the banner line of the region's end stands before that of its begin"
-        _refuse("whole-file", file, ends + 1, message, lines[ends])
+        refuse("whole-file", file, ends + 1, message, text=lines[ends])
     return begins, ends
 
 
@@ -134,45 +132,7 @@ def _first_difference(mine: Sequence[Placed], theirs: Sequence[Placed]) -> list[
     return []
 
 
-def _propose_diff(content: str, file: str, task: Task, scaffold: Scaffold) -> Proposal:
-    notes: tuple[str, ...] = ()
-    if text.is_crlf(content):
-        content, notes = text.with_lf(content, file)
-    lines = content.removesuffix("\n").split("\n")
-    hunks, more_notes = unified_diff.with_lf(unified_diff.parse(lines, file, task.name), file)
-    notes += more_notes
-    result = unified_diff.apply(hunks, text.split_lines(scaffold.source), file)
-    if result and not result[-1].text.endswith("\n"):
-        result[-1] = result[-1]._replace(text=result[-1].text + "\n")
-        notes += (text.FINAL_LF_NOTE,)
-    source = "".join(each.text for each in result)
-    rest = len(source) - len(scaffold.prefix) - len(scaffold.suffix)
-    kept = source.startswith(scaffold.prefix) and source.endswith(scaffold.suffix) and rest >= 0
-    region = source[len(scaffold.prefix) : len(scaffold.prefix) + rest] if kept else ""
-    if not kept or (region and not region.endswith("\n")):
-        raise _outside(hunks, task, file)
-    first = task.region.first_line
-    return Proposal.of(result[first - 1 :][: region.count("\n")], notes)
-
-
-def _outside(hunks: Sequence[unified_diff.Hunk], task: Task, file: str) -> Refused:
-    first, last = task.region.first_line, task.region.last_line
-    changes = list(unified_diff.changes_outside(hunks, first, last))
-    message = f"this changes {SCAFFOLD} outside its editable lines {first}-{last}"
-    if not changes:
-        return Refused([finding("outside-region", file, hunks[0].number, message)])
-    found = [
-        finding("outside-region", file, line.number, message, text=line.sign + line.text)
-        for line in changes[:MAX_FINDINGS]
-    ]
-    return Refused(found, len(changes) - len(found))
-
-
-def _refuse(rule: str, file: str, line: int, message: str, shown: str) -> NoReturn:
-    raise Refused([finding(rule, file, line, message, text=shown)])
-
-
 REGION_FILE = Form("region file", _propose_region)
 WHOLE_FILE = Form("whole file", _propose_whole_file)
-UNIFIED_DIFF = Form("unified diff", _propose_diff)
+UNIFIED_DIFF = Form("unified diff", diff_form.propose)
 LIST_OF_EDITS = Form("list of edits", edits.propose)

@@ -14,10 +14,10 @@ from harness.intake.rule_tables import (
     LIBRARY_PARTS,
     LIBRARY_REFUSED,
     MODULES,
-    REFUSED_ATTRIBUTES,
     SETTINGS,
     Found,
     at,
+    is_refused_attribute,
     is_special,
 )
 
@@ -26,7 +26,7 @@ MAX_PATH = 20
 
 
 class Libraries:
-    """The rules on fixed names, libraries and a few builtins: what stands around a name counts."""
+    """One region's tree, with what its names lead to; `check` yields what breaks these rules."""
 
     def __init__(
         self, tree: ast.Module, nodes: Sequence[ast.AST], fixed: Sequence[ast.stmt]
@@ -225,7 +225,7 @@ def library_name(path: str, name: str, node: ast.AST) -> Iterator[Found]:
     """For the attribute `name` of what `path` stands for."""
     if path.startswith(".") or is_special(name):
         return
-    if name in REFUSED_ATTRIBUTES or name.lstrip("_") in REFUSED_ATTRIBUTES:
+    if is_refused_attribute(name):
         return  # `refused-attribute`, whatever it belongs to.
     if name.startswith("_") and not name.startswith("_foreach_"):
         yield at("library-private", node, f"`{name}` is private to `{path}`")

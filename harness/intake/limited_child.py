@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.intake.refusals import RULES
 from harness.intake.rule_tables import Found
+from harness.intake.rules import RULES
 
 WALL_SECONDS = 10.0
 MAX_ANSWER_BYTES = 512 * 1024
@@ -99,11 +99,11 @@ def _parse(answer: bytes) -> Answer | None:
     """
     try:
         raw = json.loads(answer)
-        found = tuple(Found(*each) for each in raw["found"])
+        found = tuple(Found._make(each) for each in raw["found"])
         more = raw["more"]
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
     types = [tuple(map(type, each)) for each in found]
-    if any(each != (str, int, int, str) for each in types) or type(more) is not int:
+    if any(each != (str, int, int, str, int) for each in types) or type(more) is not int:
         return None
     return Answer(found, more) if all(each.rule in RULES for each in found) else None

@@ -66,10 +66,14 @@ def module_bindings(statements: Sequence[ast.stmt]) -> Iterator[Binding]:
 
 def _evaluated(arguments: ast.arguments) -> list[ast.AST | None]:
     """What a function's signature evaluates where the function stands."""
+    annotations = [each.annotation for each in _parameters(arguments)]
+    return [*arguments.defaults, *arguments.kw_defaults, *annotations]
+
+
+def _parameters(arguments: ast.arguments) -> list[ast.arg]:
     named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     extra = [each for each in (arguments.vararg, arguments.kwarg) if each is not None]
-    annotations = [each.annotation for each in (*named, *extra)]
-    return [*arguments.defaults, *arguments.kw_defaults, *annotations]
+    return [*named, *extra]
 
 
 def dotted(node: ast.AST, roots: Mapping[int, str]) -> str | None:
@@ -120,7 +124,7 @@ class _Roots:
                 self._resolve_aliases(node.body, (*scopes, scope))
             case ast.Lambda():
                 outside, inside = _evaluated(node.args), [node.body]
-                scope = dict.fromkeys(_parameters(node.args))
+                scope = dict.fromkeys(each.arg for each in _parameters(node.args))
             case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
                 first, *_ = node.generators
                 outside = [first.iter]
@@ -139,8 +143,8 @@ class _Roots:
         if inside:
             self.stack += [(each, (*scopes, scope)) for each in inside if each is not None]
 
-    def _scope(self, body: Sequence[ast.stmt], parameters: Sequence[str]) -> Scope:
-        scope: Scope = dict.fromkeys(parameters)
+    def _scope(self, body: Sequence[ast.stmt], parameters: Sequence[ast.arg]) -> Scope:
+        scope: Scope = dict.fromkeys(each.arg for each in parameters)
         for binding in module_bindings(body):
             scope[binding.name] = binding.imported or scope.get(binding.name)
         for name in _outer_names(body):
@@ -164,12 +168,6 @@ def _path(node: ast.expr, scopes: tuple[Scope, ...]) -> str | None:
         root = root.value
     path = _look_up(root.id, scopes) if isinstance(root, ast.Name) else None
     return None if path is None else dotted(node, {id(root): path})
-
-
-def _parameters(arguments: ast.arguments) -> list[str]:
-    named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-    extra = [each for each in (arguments.vararg, arguments.kwarg) if each is not None]
-    return [each.arg for each in (*named, *extra)]
 
 
 def _outer_names(body: Sequence[ast.stmt]) -> Iterator[str]:

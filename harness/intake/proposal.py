@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from harness.intake.text import split_lines
@@ -11,9 +12,18 @@ SCAFFOLD = "scaffold.py"
 """The one file that a submission changes."""
 
 
-class Scaffold(NamedTuple):
-    """The pristine scaffold, cut at its region."""
+@dataclass(frozen=True)
+class Scaffold:
+    """The pristine scaffold of a task, cut at its region."""
 
+    task: str
+    """The task's name."""
+    classes: tuple[str, ...]
+    """What the region has to define."""
+    first: int
+    """1-based, the region's first line."""
+    last: int
+    """1-based, inclusive."""
     prefix: str
     """Up to and with the opening banner line."""
     region: str
@@ -25,13 +35,30 @@ class Scaffold(NamedTuple):
         """Cut the task's scaffold, whose banners Task.load has checked."""
         lines = split_lines(task.scaffold.decode("utf-8"))
         first, last = task.region.first_line, task.region.last_line
-        parts = (lines[: first - 1], lines[first - 1 : last], lines[last:])
-        return cls(*("".join(each) for each in parts))
+        return cls(
+            task=task.name,
+            classes=tuple(task.region.classes),
+            first=first,
+            last=last,
+            prefix="".join(lines[: first - 1]),
+            region="".join(lines[first - 1 : last]),
+            suffix="".join(lines[last:]),
+        )
 
     @property
     def source(self) -> str:
         """The whole file."""
-        return self.prefix + self.region + self.suffix
+        return self.with_region(self.region)
+
+    def with_region(self, region: str) -> str:
+        """The whole file with another region."""
+        return self.prefix + region + self.suffix
+
+    def region_of(self, source: str) -> str | None:
+        """The whole lines between prefix and suffix; None where either was changed."""
+        region = source.removeprefix(self.prefix).removesuffix(self.suffix)
+        whole = not region or region.endswith("\n")
+        return region if whole and self.with_region(region) == source else None
 
 
 class Where(NamedTuple):

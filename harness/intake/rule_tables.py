@@ -114,18 +114,30 @@ PLAIN_LETTERS = frozenset("αβγδεζηθικλμνξπρςστυφχψωΓΔ�
 """Beside ASCII: Greek without Α, Β, ο and others that look Latin; accented Latin letters."""
 
 
+OTHER_LINE = "{other}"
+"""Stands in a message for another line of the region, which is told where it was handed in."""
+
+
 class Found(NamedTuple):
-    """One broken rule; line 1-based in the region, column 1-based in characters, 0 for none."""
+    """One broken rule; lines 1-based in the region, column 1-based in characters, 0 for none."""
 
     rule: str
     line: int
     column: int
     message: str
+    other: int = 0
+    """The line that OTHER_LINE stands for."""
 
 
 def is_special(name: str) -> bool:
     return len(name) > 4 and name.startswith("__") and name.endswith("__")
 
 
-def at(rule: str, node: ast.AST, message: str) -> Found:
-    return Found(rule, getattr(node, "lineno", 0), getattr(node, "col_offset", -1) + 1, message)
+def is_refused_attribute(name: str) -> bool:
+    """Libraries hide what they import behind underscores: `random._os`."""
+    return name in REFUSED_ATTRIBUTES or name.lstrip("_") in REFUSED_ATTRIBUTES
+
+
+def at(rule: str, node: ast.AST, message: str, other: int = 0) -> Found:
+    line, column = getattr(node, "lineno", 0), getattr(node, "col_offset", -1) + 1
+    return Found(rule, line, column, message, other)

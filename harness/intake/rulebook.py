@@ -1,4 +1,5 @@
-"""The rulebook: all that intake holds a submission against, for a terminal, a page or a program.
+"""The rulebook: the rules, the sizes and the main lists of names, for a terminal, a page or a
+program.
 
 It is made of the tables that the checks themselves use. `python -m harness.intake.rulebook >
 docs/rules.md` writes the page.
@@ -9,8 +10,7 @@ import textwrap
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from harness.intake import data_rules, source_rules
-from harness.intake.refusals import GROUPS, Rule
+from harness.intake import data_rules, source_rules, trial
 from harness.intake.rule_tables import (
     ALLOWED_IMPORTS,
     DEFINED_SPECIAL,
@@ -20,8 +20,10 @@ from harness.intake.rule_tables import (
     REFUSED_ATTRIBUTES,
     REFUSED_NAMES,
 )
+from harness.intake.rules import GROUPS, Rule
 from harness.intake.text import MAX_FILE_BYTES
 from harness.task import TASKS, Task
+from sandbox.wire import MEBIBYTE
 
 WIDTH = 100
 COMMAND = "python -m harness.intake.rulebook > docs/rules.md"
@@ -97,7 +99,9 @@ CAPS: tuple[Cap, ...] = (
     Cap("all different names", data_rules.MAX_NAMES, "characters"),
     Cap("the nesting of the syntax tree", source_rules.MAX_DEPTH, "levels"),
     Cap("the time to read a region", source_rules.CPU_SECONDS, "seconds of CPU"),
-    Cap("the memory to read a region", source_rules.MEMORY_BYTES // 2**20, "MiB"),
+    Cap("the memory to read a region", source_rules.MEMORY_BYTES // MEBIBYTE, "MiB"),
+    Cap("the thinking time of the trial", int(trial.SECONDS), "seconds"),
+    Cap("the memory of the trial", trial.LIMITS.memory_bytes // MEBIBYTE, "MiB"),
 )
 
 
@@ -105,8 +109,7 @@ def to_text() -> str:
     """For a terminal: at most 100 columns, no colours, with a final LF."""
     blocks = [*textwrap.wrap(INTRODUCTION, WIDTH), ""]
     for title, rules in GROUPS.items():
-        width = max(map(len, rules), default=0)
-        blocks += [title.upper(), *_lines_of_rules(rules, width), ""]
+        blocks += [title.upper(), *_lines_of_rules(rules), ""]
     for task in _tasks():
         blocks += [f"THE TASK {task.name}", *(f"  {each}" for each in _demands(task)), ""]
     blocks += ["SIZES, AT MOST", *_lines_of_caps(), ""]
@@ -166,10 +169,12 @@ def _demands(task: Task) -> list[str]:
         for name, methods in region.classes.items()
     ]
     place = f"lines {region.first_line}-{region.last_line} of its scaffold.py"
-    return [f"the region is {place}, at most {region.max_bytes:,} bytes", *defined]
+    budget = f"at most {task.budget.factor} times the parameters of the largest reference in all"
+    return [f"the region is {place}, at most {region.max_bytes:,} bytes", *defined, budget]
 
 
-def _lines_of_rules(rules: dict[str, Rule], width: int) -> Iterable[str]:
+def _lines_of_rules(rules: dict[str, Rule]) -> Iterable[str]:
+    width = max(map(len, rules))
     margin = " " * (width + 4)
     for name, rule in rules.items():
         yield from textwrap.wrap(

@@ -14,34 +14,18 @@ import resource
 import sys
 import tokenize
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from harness.intake import data_rules, definition_rules
+from harness.intake import construct_rules, data_rules, definition_rules
 from harness.intake.library_rules import Libraries
 from harness.intake.module_scope import Binding, module_bindings
-from harness.intake.refusals import RULES
-from harness.intake.rule_tables import (
-    ALLOWED_IMPORTS,
-    ASSIGNED_SPECIAL,
-    ATTRIBUTE_CALLS,
-    BROAD_EXCEPTIONS,
-    BUILTIN_CLASSES,
-    DEFINED_SPECIAL,
-    PLAIN_LETTERS,
-    READ_SPECIAL,
-    REFUSED_ATTRIBUTES,
-    REFUSED_NAMES,
-    Found,
-    at,
-    is_special,
-)
+from harness.intake.refusals import MAX_FINDINGS, MAX_MESSAGE
+from harness.intake.rule_tables import OTHER_LINE, PLAIN_LETTERS, Found, at, is_special
+from harness.intake.rules import RULES
 
 CPU_SECONDS = 2
 MEMORY_BYTES = 384 * 1024 * 1024
-MAX_REPORTED = 60
-"""Findings that are passed on, the rest is counted. A little more than anyone is shown."""
-
 MAX_DEPTH = 200
 """Levels of the syntax tree; an ordinary region has about 20."""
 
@@ -81,7 +65,7 @@ def check(
         *definition_rules.unreachable(nodes),
         *_rebound(tree, fixed),
         *_identifiers(region),
-        *_constructs(nodes),
+        *construct_rules.check(nodes),
         *libraries.check(),
         *data_rules.totals(nodes),
     ]
@@ -96,11 +80,13 @@ def check(
 
 
 def _syntax(error: SyntaxError) -> Found:
-    # Line numbers in it count in the region, wherever that was handed in.
-    message = re.sub(r"(on|at) line \d+", r"\g<0> of the region", str(error.msg))
+    message, other = str(error.msg), 0
+    # Python's own words may name another line, counted in the region.
+    if named := re.search(r"(?<=on |at )line (\d{1,7})\b", message):
+        message, other = message.replace(named[0], OTHER_LINE), int(named[1])
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     place = error.lineno or 1, error.offset or 0
-    return Found("syntax", *place, f"{message} (read as Python {version})")
+    return Found("syntax", *place, f"{message} (read as Python {version})", other)
 
 
 def _rebound(tree: ast.Module, fixed: Sequence[ast.stmt]) -> Iterator[Found]:
@@ -145,195 +131,6 @@ def _identifiers(region: str) -> Iterator[Found]:
         yield Found("identifier", token.start[0], column + 1, message)
 
 
-def _constructs(nodes: Sequence[ast.AST]) -> Iterator[Found]:
-    called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
-    for node in nodes:
-        if isinstance(node, ast.Name) and node.id in ATTRIBUTE_CALLS and id(node) not in called:
-            yield at("computed-attribute", node, f"`{node.id}` is used without being called")
-        if rule := _RULES.get(type(node)):
-            yield from rule(node)
-
-
-def _imports(node: ast.Import | ast.ImportFrom) -> Iterator[Found]:
-    if isinstance(node, ast.ImportFrom) and node.level:
-        yield at("import-form", node, "a relative import")
-        return
-    if isinstance(node, ast.ImportFrom) and node.module == "__future__":
-        message = "`from __future__` works at the top of a file alone, and the region is inside one"
-        yield at("import", node, message)
-        return
-    module = (node.module or "") if isinstance(node, ast.ImportFrom) else None
-    for alias in node.names:
-        yield from _defined(alias.asname or "", node)
-        if alias.name == "*":
-            yield at("import-form", node, f"`from {module} import *` brings unknown names")
-        path = alias.name if module is None else module
-        if path.split(".")[0] not in ALLOWED_IMPORTS:
-            allowed = ", ".join(sorted(ALLOWED_IMPORTS))
-            yield at("import", node, f"`{path}` is not among the allowed imports: {allowed}")
-            continue
-        for part in (*path.split(".")[1:], *([alias.name] if module is not None else [])):
-            yield from _attribute_name(part, node)
-
-
-def _name(node: ast.Name) -> Iterator[Found]:
-    if node.id in REFUSED_NAMES:
-        yield at("refused-name", node, f"`{node.id}` is not available")
-    elif isinstance(node.ctx, ast.Load):
-        if is_special(node.id) and node.id not in READ_SPECIAL:
-            yield at("special-name", node, f"`{node.id}` is not available")
-    else:
-        yield from _defined(node.id, node)
-
-
-def _defined(name: str, node: ast.AST) -> Iterator[Found]:
-    """For a name that is bound: in a class, in a function or as a parameter."""
-    if is_special(name) and name not in DEFINED_SPECIAL:
-        yield at("special-name", node, f"`{name}` is not a region's to define")
-    elif name == "super":
-        # What may be read of `super()` may not be read of anything else.
-        yield at("refused-name", node, "`super` keeps its meaning")
-
-
-def _argument(node: ast.arg) -> Iterator[Found]:
-    yield from _defined(node.arg, node)
-
-
-def _attribute(node: ast.Attribute) -> Iterator[Found]:
-    # The attribute's name ends where the expression does.
-    column = (node.end_col_offset or 0) - len(node.attr.encode()) + 1
-    if not isinstance(node.ctx, ast.Load) and is_special(node.attr):
-        if node.attr not in ASSIGNED_SPECIAL:
-            yield at("special-name", node, f"`{node.attr}` is not a region's to set")
-        return
-    match node.value:
-        case ast.Call(func=ast.Name(id="super"), args=[], keywords=[]):
-            if node.attr in DEFINED_SPECIAL:
-                return
-        case ast.Name(id="object") if node.attr == "__setattr__":
-            return  # Judged by the form of the call.
-    for each in _attribute_name(node.attr, node):
-        yield each._replace(line=node.end_lineno or each.line, column=max(1, column))
-
-
-def _attribute_name(name: str, node: ast.AST) -> Iterator[Found]:
-    if is_special(name):
-        if name not in READ_SPECIAL:
-            yield at("special-name", node, f"`{name}` is not to be read")
-    elif name in REFUSED_ATTRIBUTES or name.lstrip("_") in REFUSED_ATTRIBUTES:
-        yield at("refused-attribute", node, f"`{name}` is not available as an attribute")
-
-
-def _call(node: ast.Call) -> Iterator[Found]:
-    if not isinstance(node.func, ast.Name):
-        return
-    name = node.func.id
-    if name == "input":
-        yield at("refused-name", node, "`input()` would wait for a person")
-    elif name == "type" and (len(node.args) != 1 or isinstance(node.args[0], ast.Starred)):
-        yield at("metaclass", node, "`type` with several arguments makes a class")
-    elif name in ATTRIBUTE_CALLS:
-        match node.args:
-            case [_, ast.Constant(value=str(attribute)), *_]:
-                yield from _attribute_name(attribute, node)
-                if (
-                    name != "getattr"
-                    and is_special(attribute)
-                    and attribute not in ASSIGNED_SPECIAL
-                ):
-                    yield at("special-name", node, f"`{attribute}` is not a region's to set")
-            case _:
-                yield at("computed-attribute", node, f"`{name}` with a computed name")
-
-
-def _class(node: ast.ClassDef) -> Iterator[Found]:
-    for keyword in node.keywords:
-        if keyword.arg in ("metaclass", None):
-            yield at("metaclass", keyword.value, f"class `{node.name}` is given a metaclass")
-    yield from _defined(node.name, node)
-    for base in node.bases:
-        match base:
-            case (
-                ast.Name(id="type")
-                | ast.Call(func=ast.Name(id="type"))
-                | ast.Attribute(attr="__class__")
-            ):
-                yield at("metaclass", base, f"this base makes class `{node.name}` a metaclass")
-
-
-def _function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Found]:
-    yield from _defined(node.name, node)
-
-
-def _handler(node: ast.ExceptHandler) -> Iterator[Found]:
-    yield from _defined(node.name or "", node)
-    caught = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
-    for each in caught:
-        if each is None:
-            yield at("broad-except", node, "a bare `except`")
-        elif isinstance(each, ast.Name) and each.id in BROAD_EXCEPTIONS:
-            yield at("broad-except", each, f"`except {each.id}`")
-
-
-def _finally(node: ast.Try | ast.TryStar) -> Iterator[Found]:
-    stack: list[tuple[ast.AST, bool]] = [(each, False) for each in node.finalbody]
-    while stack:
-        each, loop = stack.pop()
-        match each:
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef() | ast.Lambda():
-                continue
-            case ast.Return():
-                yield at("broad-except", each, "a `return` in `finally`")
-            case ast.Break() | ast.Continue() if not loop:
-                yield at("broad-except", each, "leaving a loop in `finally`")
-            case ast.For() | ast.AsyncFor() | ast.While():
-                loop = True
-        stack += [(child, loop) for child in ast.iter_child_nodes(each)]
-
-
-def _pattern(node: ast.MatchClass) -> Iterator[Found]:
-    for name in node.kwd_attrs:
-        yield from _attribute_name(name, node)
-    if node.patterns and not (isinstance(node.cls, ast.Name) and node.cls.id in BUILTIN_CLASSES):
-        message = "positional patterns read attributes by names that do not stand here"
-        yield at("computed-attribute", node, message)
-
-
-def _capture(node: ast.MatchAs | ast.MatchStar | ast.MatchMapping) -> Iterator[Found]:
-    name = node.rest if isinstance(node, ast.MatchMapping) else node.name
-    yield from _defined(name or "", node)
-
-
-def _global(node: ast.Global) -> Iterator[Found]:
-    yield at("global-statement", node, f"`global {', '.join(node.names)}`")
-
-
-_RULES: dict[type[ast.AST], Callable[[Any], Iterator[Found]]] = {
-    ast.Import: _imports,
-    ast.ImportFrom: _imports,
-    ast.Name: _name,
-    ast.Attribute: _attribute,
-    ast.Call: _call,
-    ast.arg: _argument,
-    ast.ClassDef: _class,
-    ast.FunctionDef: _function,
-    ast.AsyncFunctionDef: _function,
-    ast.ExceptHandler: _handler,
-    ast.Try: _finally,
-    ast.TryStar: _finally,
-    ast.MatchClass: _pattern,
-    ast.MatchAs: _capture,
-    ast.MatchStar: _capture,
-    ast.MatchMapping: _capture,
-    ast.Global: _global,
-    ast.Constant: data_rules.literal,
-    ast.List: data_rules.literal,
-    ast.Tuple: data_rules.literal,
-    ast.Set: data_rules.literal,
-    ast.Dict: data_rules.literal,
-}
-
-
 def _in_characters(found: Found, lines: Sequence[str]) -> Found:
     """With the column in characters, where the tree counts bytes of UTF-8."""
     if found.rule == "syntax" or not 0 < found.line <= len(lines):
@@ -359,12 +156,14 @@ def _too_deep(tree: ast.Module) -> int:
 def _report(found: Sequence[Found]) -> dict[str, Any]:
     """The first findings and the number of the others; no warning takes an error's place."""
     ordered = sorted(found, key=lambda each: RULES[each.rule].warns)
-    shown = [each._replace(message=each.message[:500]) for each in ordered[:MAX_REPORTED]]
+    # One character more than is shown, so that a reader sees that something was cut.
+    cut = MAX_MESSAGE + 1
+    shown = [each._replace(message=each.message[:cut]) for each in ordered[:MAX_FINDINGS]]
     return {"found": shown, "more": len(found) - len(shown)}
 
 
 def main() -> None:
-    """Limit this process, read one request from standard input, answer on standard output."""
+    """Limit this process, read the arguments of `check` as JSON, answer on standard output."""
     for kind, limit in (
         (resource.RLIMIT_AS, MEMORY_BYTES),
         (resource.RLIMIT_CPU, CPU_SECONDS),
@@ -373,12 +172,5 @@ def main() -> None:
         (resource.RLIMIT_NPROC, 0),
     ):
         resource.setrlimit(kind, (limit, limit))
-    request = json.load(sys.stdin.buffer)
-    found = check(
-        request["region"],
-        request["scaffold"],
-        request["first"],
-        request["last"],
-        request["classes"],
-    )
+    found = check(**json.load(sys.stdin.buffer))
     json.dump(_report(found), sys.stdout)

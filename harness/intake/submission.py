@@ -6,43 +6,17 @@ for byte, and a region that obeys the source rules.
 """
 
 import hashlib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.intake import limited_child, text
+from harness.intake import limited_child, text, text_rules
 from harness.intake.forms import form_of
 from harness.intake.proposal import SCAFFOLD, Scaffold, Where
-from harness.intake.refusals import MAX_FINDINGS, Finding, Refused, finding
-from harness.intake.rule_tables import Found
-from harness.intake.text import split_lines
-from harness.task import REGION_BEGINS, REGION_ENDS, Task
-
-__all__ = [
-    "SCAFFOLD",
-    "STANDARD_INPUT",
-    "HandedIn",
-    "Scaffold",
-    "Submission",
-    "Where",
-    "accept",
-    "assemble",
-    "judge",
-    "read",
-    "split_lines",
-]
-
-_BIDIRECTIONAL = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
-_REGION_LINE = re.compile(r"line (\d{1,7}) of the region")
-# A joiner between two non-ASCII characters is part of an emoji or of ordinary script.
-_INVISIBLE = re.compile(
-    rf"[{_BIDIRECTIONAL}\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2060-\u206f"
-    r"\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e007f]"
-    r"|(?<![^\x00-\x7f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f])"
-)
+from harness.intake.refusals import Finding, Refused, finding, refuse
+from harness.intake.rule_tables import OTHER_LINE, Found
+from harness.task import Task
 
 
 @dataclass(frozen=True)
@@ -77,9 +51,6 @@ class HandedIn(NamedTuple):
     content: bytes
 
 
-STANDARD_INPUT = Path("-")
-
-
 def accept(task: Task, path: Path) -> Submission:
     """Read a submission and judge it. Raises Refused with every broken rule."""
     return judge(task, assemble(task, read(path)))
@@ -87,8 +58,8 @@ def accept(task: Task, path: Path) -> Submission:
 
 def read(path: Path) -> HandedIn:
     """The file of that path, or what comes through standard input for "-". Raises Refused."""
-    if path == STANDARD_INPUT:
-        return HandedIn("<stdin>", text.read_standard_input())
+    if path == text.STANDARD_INPUT:
+        return HandedIn(text.STDIN_NAME, text.read_standard_input())
     return HandedIn(str(path), text.read(path))
 
 
@@ -100,12 +71,11 @@ def assemble(task: Task, handed_in: HandedIn) -> Submission:
     file = handed_in.file
     decoded = text.decode(handed_in.content, file)
     scaffold = Scaffold.of(task)
-    form = form_of(decoded.text, file, task, scaffold)
-    proposal = form.propose(decoded.text, file, task, scaffold)
+    form = form_of(decoded.text, file, scaffold)
+    proposal = form.propose(decoded.text, file, scaffold)
     if proposal.region.strip() == scaffold.region.strip():
-        message = "the region is the scaffold's own, unchanged"
-        raise Refused([finding("nothing-changed", file, None, message)])
-    source = (scaffold.prefix + proposal.region + scaffold.suffix).encode()
+        refuse("nothing-changed", file, None, "the region is the scaffold's own, unchanged")
+    source = scaffold.with_region(proposal.region).encode()
     fixed = [Where(SCAFFOLD, number) for number in range(1, scaffold.source.count("\n") + 1)]
     return Submission(
         form=form.name,
@@ -115,11 +85,7 @@ def assemble(task: Task, handed_in: HandedIn) -> Submission:
         notes=(*decoded.notes, *proposal.notes),
         original=handed_in.content,
         file=file,
-        where=(
-            *fixed[: task.region.first_line - 1],
-            *proposal.where,
-            *fixed[task.region.last_line :],
-        ),
+        where=(*fixed[: scaffold.first - 1], *proposal.where, *fixed[scaffold.last :]),
     )
 
 
@@ -128,7 +94,7 @@ def judge(task: Task, submission: Submission) -> Submission:
     size, allowed = len(submission.region), task.region.max_bytes
     if size > allowed:
         message = f"the region has {size:,} bytes; at most {allowed:,} are allowed"
-        raise Refused([finding("region-size", submission.file, None, message)])
+        refuse("region-size", submission.file, None, message)
     region = submission.region.decode()
     answer = limited_child.check(
         region,
@@ -137,10 +103,10 @@ def judge(task: Task, submission: Submission) -> Submission:
         task.region.last_line,
         task.region.classes,
     )
-    lines = split_lines(region)
+    lines = text.split_lines(region)
     found = [
         _located(task, submission, lines, each)
-        for each in (*_banner_lines(lines), *_invisible_characters(lines), *answer.found)
+        for each in (*text_rules.check(lines), *answer.found)
     ]
     found.sort(key=lambda each: each.line or 0)
     if any(not each.is_warning for each in found):
@@ -148,41 +114,16 @@ def judge(task: Task, submission: Submission) -> Submission:
     return replace(submission, warnings=tuple(found))
 
 
-def _banner_lines(lines: Sequence[str]) -> list[Found]:
-    banners = (REGION_BEGINS, REGION_ENDS)
-    return [
-        Found("banner-line", number, 1, "a banner line inside the region")
-        for number, line in enumerate(lines, 1)
-        if line.strip() in banners
-    ][:MAX_FINDINGS]
-
-
-def _invisible_characters(lines: Sequence[str]) -> list[Found]:
-    found = (
-        Found(
-            "invisible-characters",
-            number,
-            match.start() + 1,
-            f"the invisible character U+{ord(match[0]):04X}",
-        )
-        for number, line in enumerate(lines, 1)
-        for match in _INVISIBLE.finditer(line)
-    )
-    return list(islice(found, MAX_FINDINGS))
-
-
 def _located(task: Task, submission: Submission, lines: Sequence[str], found: Found) -> Finding:
-    """The finding at the line that was handed in, as are the other lines that it names."""
-    where = submission.where[task.region.first_line - 1 :]
-
-    def handed_in(named: re.Match[str]) -> str:
-        index = int(named[1]) - 1
-        if not 0 <= index < len(lines):
-            return named[0]
-        file, line = where[index]
-        return f"line {line}" + (f" of {file}" if file != submission.file else "")
-
-    message = _REGION_LINE.sub(handed_in, found.message)
+    """The finding at the line that was handed in, as is the other line that it names."""
+    first = task.region.first_line - 1
+    where = submission.where[first : first + len(lines)]
+    message = found.message
+    if 0 < found.other <= len(lines):
+        file, line = where[found.other - 1]
+        named = f"line {line}" + (f" of {file}" if file != submission.file else "")
+        # Not by str.format: what the message quotes may hold braces.
+        message = message.replace(OTHER_LINE, named)
     if not 0 < found.line <= len(lines):
         return finding(found.rule, submission.file, None, message)
     return finding(

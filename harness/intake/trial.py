@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.guest_config import guest_config
+from harness.guest_config import environment_config
 from harness.guest_session import GuestSession
 from harness.intake.proposal import Where
 from harness.intake.refusals import Finding, finding
@@ -21,10 +21,9 @@ from harness.records import Plan, Verdict, VerdictKind
 from harness.task import Environment, HeldOut, Planned, Task
 from harness.verdict import GuestFault, InfrastructureError, Vanished, answerable, settle
 from sandbox import wire
-from sandbox.base import Limits, Sandbox, SandboxError, load_backend
+from sandbox.base import DEFAULT, Limits, Sandbox, SandboxError, load_backend
 from sandbox.wire import MEBIBYTE, SOURCE_NAME, Kind
 
-SANDBOX = "bubblewrap"
 SECONDS = 60.0
 """Of thinking time, for the whole trial."""
 LIMITS = Limits(
@@ -38,9 +37,11 @@ UPDATES = 4
 """Enough for two of the actor's where it is updated every second time."""
 BUFFER_SIZE = 1024
 SEED = 42
-_SHOWN_MODULES = 12
+DEVICE = "cpu"
+_SHOWN_ATTRIBUTES = 12
 
-_RULES: Mapping[VerdictKind, str] = {
+_RULE_OF_VERDICT: Mapping[VerdictKind, str] = {
+    # Counts over the budget are this module's to judge; so all that a trial rejects is this.
     "rejected": "reload-differs",
     "crashed": "trial-crashed",
     "exited": "trial-crashed",
@@ -64,7 +65,7 @@ class Tried(NamedTuple):
     heldout: bool
     parameters: int
     budget: int
-    by_module: Mapping[str, float]
+    by_attribute: Mapping[str, int]
     """Parameters by attribute of the algorithm, the largest first."""
     policy_bytes: int
     policy_cap: int
@@ -78,63 +79,33 @@ class Trial(NamedTuple):
     seconds: float
 
 
+class Failed(NamedTuple):
+    """What ended a trial, and where."""
+
+    at: Planned | None
+    """None while the source was imported."""
+    verdict: Verdict
+    line: int
+    """Of the source, 1-based, by the guest's own account; 0 for none."""
+
+
 def try_out(
-    task: Task,
-    heldout: HeldOut | None,
-    submission: Submission,
-    for_submitter: bool = False,
+    task: Task, heldout: HeldOut | None, submission: Submission, for_submitter: bool = False
 ) -> Trial:
     """Build, learn, act, export, reload and compare, at the shapes of each environment.
 
     `for_submitter` leaves out what would tell of a held-out environment. Raises CannotTry.
     """
-    sandbox = load_backend(SANDBOX)
-    try:
-        return _try_out(task, heldout, submission, sandbox, for_submitter)
-    except (InfrastructureError, SandboxError) as error:
-        reasons = [f"{each.what}. What to do: {each.remedy}" for each in sandbox.problems()]
-        told = "\n".join(reasons or [str(error)])
-        raise CannotTry(f"the trial could not be made: {told}") from error
-
-
-def _try_out(
-    task: Task,
-    heldout: HeldOut | None,
-    submission: Submission,
-    sandbox: Sandbox,
-    for_submitter: bool,
-) -> Trial:
     began = time.monotonic()
-    shapes = _shapes(task, heldout)
-    tried: list[Tried] = []
-    findings: list[Finding] = []
-    with (
-        tempfile.TemporaryDirectory(prefix="touchstone-trial-") as directory,
-        GuestSession(
-            sandbox,
-            LIMITS,
-            log := Path(directory, "log"),
-            variables(TUNED),
-            wire.TRIAL_CAPS,
-            SECONDS,
-            SECONDS,
-        ) as session,
-    ):
-        at: Planned | None = None
-        try:
-            with answerable():
-                session.configure(_config(task, shapes, submission))
-                session.await_({Kind.IMPORTED}, SECONDS)
-                for same in shapes:
-                    at = same[0]
-                    counts = wire.decode_tried(session.await_({Kind.TRIED}, SECONDS).payload)
-                    tried += [_tried(task, each, counts) for each in same]
-        except (GuestFault, Vanished) as fault:
-            verdict = settle(fault, session.end_after(fault), "trial", None, log)
-            line = fault.line if isinstance(fault, GuestFault) else 0
-            findings.append(_failed(task, at, verdict, line, submission, for_submitter))
+    sandbox = load_backend(DEFAULT)
+    try:
+        tried, failed = _converse(task, _shapes(task, heldout), submission, sandbox)
+    except (InfrastructureError, SandboxError) as error:
+        told = "\n".join(map(str, sandbox.problems())) or str(error)
+        raise CannotTry(f"the trial could not be made: {told}") from error
+    findings = [] if failed is None else [_failure(failed, submission, for_submitter)]
     findings += _over_budget(tried, submission.file, for_submitter)
-    shown = tuple(each for each in tried if not (each.heldout and for_submitter))
+    shown = tuple(each for each in tried if not _hidden(each, for_submitter))
     return Trial(shown, tuple(findings), time.monotonic() - began)
 
 
@@ -153,10 +124,38 @@ def _shapes(task: Task, heldout: HeldOut | None) -> list[list[Planned]]:
     return list(shapes.values())
 
 
+def _converse(
+    task: Task, shapes: Sequence[Sequence[Planned]], submission: Submission, sandbox: Sandbox
+) -> tuple[list[Tried], Failed | None]:
+    """One guest, which tries one shape after the other, to the end or to what ends it."""
+    tried: list[Tried] = []
+    at: Planned | None = None
+    with tempfile.TemporaryDirectory(prefix="touchstone-trial-") as directory:
+        log = Path(directory, "log")
+        with GuestSession(
+            sandbox, LIMITS, log, variables(TUNED), wire.TRIAL_CAPS, SECONDS, SECONDS
+        ) as session:
+            session.restart_clock(SECONDS, "thinking time of the trial")
+            try:
+                with answerable():
+                    session.configure(_config(task, shapes, submission))
+                    session.await_({Kind.IMPORTED}, SECONDS)
+                    for same in shapes:
+                        at = same[0]
+                        counts = wire.decode_counts(session.await_({Kind.TRIED}, SECONDS).payload)
+                        tried += [_tried(task, each, counts) for each in same]
+            except (GuestFault, Vanished) as fault:
+                verdict = settle(fault, session.end_after(fault), "trial", None, log)
+                line = fault.line if isinstance(fault, GuestFault) else 0
+                return tried, Failed(at, verdict, line)
+    return tried, None
+
+
 def _config(
     task: Task, shapes: Sequence[Sequence[Planned]], submission: Submission
 ) -> dict[str, object]:
-    """What the guest is told: the constants are those of the first profile, the real benchmark."""
+    """What the guest is told. The constants are those of the profile that task.toml lists first,
+    the real benchmark."""
     plan = Plan(
         task=task.name,
         task_version=task.version,
@@ -166,55 +165,52 @@ def _config(
         constants=dict(task.constants)
         | {"learning_starts": WARM_UP_STEPS, "buffer_size": BUFFER_SIZE},
     )
-    environments = [
-        guest_config("trial", each.environment, plan, SEED, "", "cpu", TUNED)
-        | {"export_steps": (0, WARM_UP_STEPS + UPDATES)}
-        for each in plan.environments
-    ]
     return {
         "role": "trial",
         "source": submission.source.decode(),
         "seed": SEED,
-        "device": "cpu",
+        "device": DEVICE,
         "numerics": dict(TUNED),
         "start_seconds": SECONDS,
         "frame_seconds": SECONDS,
-        "environments": environments,
+        "environments": [
+            environment_config(each.environment, plan, SEED, DEVICE)
+            | {"export_steps": (0, WARM_UP_STEPS + UPDATES)}
+            for each in plan.environments
+        ],
     }
 
 
-def _tried(task: Task, at: Planned, counts: wire.Tried) -> Tried:
+def _tried(task: Task, at: Planned, counts: wire.Counts) -> Tried:
     return Tried(
         at.environment,
         at.heldout,
         counts.parameters,
         task.budget.parameters(at.environment),
-        counts.by_module,
+        counts.by_attribute,
         counts.policy_bytes,
         task.budget.artefact_bytes(at.environment),
     )
 
 
-def _failed(
-    task: Task,
-    at: Planned | None,
-    verdict: Verdict,
-    line: int,
-    submission: Submission,
-    for_submitter: bool,
-) -> Finding:
-    rule = _RULES[verdict.kind]
-    if at is not None and at.heldout and for_submitter:
+def _hidden(at: Planned | Tried, for_submitter: bool) -> bool:
+    return at.heldout and for_submitter
+
+
+def _failure(failed: Failed, submission: Submission, for_submitter: bool) -> Finding:
+    at, verdict, line = failed
+    rule = _RULE_OF_VERDICT[verdict.kind]
+    if at is not None and _hidden(at, for_submitter):
         message = "it fails at the shapes of a held-out environment, and at those of no visible one"
         return finding(rule, submission.file, None, message)
     place = "when it is imported" if at is None else f"at the shapes of {at.environment.id}"
-    shown = _handed_in(submission, line)
+    where = _handed_in(submission, line)
     return finding(
         rule,
-        shown.file if shown else submission.file,
-        shown.line if shown else None,
+        where.file if where else submission.file,
+        where.line if where else None,
         f"{place}: {verdict.cause}",
-        text=submission.source.decode().split("\n")[line - 1] if shown else "",
+        text=submission.source.decode().split("\n")[line - 1] if where else "",
         detail=_with_own_lines(verdict.detail or verdict.log_tail, submission),
     )
 
@@ -241,7 +237,7 @@ def _over_budget(tried: Sequence[Tried], file: str, for_submitter: bool) -> Iter
     )
     for rule, share, say in bounds:
         over = [each for each in tried if share(each) > 1]
-        shown = [each for each in over if not (each.heldout and for_submitter)]
+        shown = [each for each in over if not _hidden(each, for_submitter)]
         if shown:
             yield finding(rule, file, None, say(max(shown, key=share)))
         elif over:
@@ -249,11 +245,11 @@ def _over_budget(tried: Sequence[Tried], file: str, for_submitter: bool) -> Iter
 
 
 def _say_parameters(over: Tried) -> str:
-    holds = list(over.by_module.items())[:_SHOWN_MODULES]
+    holds = list(over.by_attribute.items())[:_SHOWN_ATTRIBUTES]
     return (
         f"{over.parameters:,} parameters at the shapes of {over.environment.id}, "
         f"{over.parameters - over.budget:,} over the budget of {over.budget:,}; by attribute of "
-        f"the algorithm: {', '.join(f'{name} {count:,.0f}' for name, count in holds)}"
+        f"the algorithm: {', '.join(f'{name} {count:,}' for name, count in holds)}"
     )
 
 

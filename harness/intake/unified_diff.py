@@ -1,23 +1,21 @@
-"""Unified diffs, read and applied to the one file that we hold: no path in them is ever opened.
+"""Unified diffs, read into hunks: one file, one change, and counts that are what they say.
 
-A parser of our own, because `git apply` and `patch` search for a place, forgive counts and follow
-paths. Here a hunk stands where its old line numbers say, or the diff is refused.
+A parser of our own, because `git apply` and `patch` forgive counts and follow paths. No path in a
+diff is ever opened.
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from itertools import groupby, pairwise
+from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
 
-from harness.intake.proposal import SCAFFOLD, Placed, Where, file_problem, path_problem, placed
-from harness.intake.refusals import Refused, finding
+from harness.intake.diff_kinds import COMMIT, GIT, other_kind
+from harness.intake.proposal import file_problem, path_problem
+from harness.intake.refusals import refuse
 
-_GIT = "diff --git "
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 _OCTAL = re.compile(r"\\([0-7]{3})")
 """How git writes a byte of a quoted path."""
 _TIMESTAMP = re.compile(r"\s\d{4}-\d\d-\d\d[ T].*$")
-_COMMIT = re.compile(r"(?:From|commit) [0-9a-f]{7,64}\b")
 _TRAILER = re.compile(r"(?:base-commit|prerequisite-patch-id): [0-9a-f]+$")
 _EXTENDED = (
     # Lines between `diff --git` and the first hunk that ask for more than a change of text.
@@ -26,14 +24,6 @@ _EXTENDED = (
     (("GIT binary patch",), "diff-binary"),
 )
 _BINARY = re.compile(r"Binary files? .* (?:differ|has changed)$")
-_OTHER_KINDS = (
-    (re.compile(r"diff --(?:cc|combined) |@@@+ -"), "a combined diff of a merge"),
-    (re.compile(r"\*{15}$|\*\*\* \d+(?:,\d+)? \*\*\*\*$"), "a context diff"),
-    (re.compile(r"\*\*\* Begin Patch"), "an edit for a chat program"),
-    (re.compile(r"\d+(?:,\d+)?[acd]$|[ad]\d+ \d+$"), "a script for an editor"),
-)
-_PLAIN = re.compile(r"\d+(?:,\d+)?[acd]\d+(?:,\d+)?$")
-"""A hunk's header in the output of `diff` without options; `< ` or `> ` follows."""
 
 
 class Line(NamedTuple):
@@ -59,167 +49,13 @@ class Hunk(NamedTuple):
         return [line.text for line in self.lines if line.sign in (" ", sign)]
 
 
-def looks_like_diff(lines: Sequence[str]) -> bool:
-    """Whether the text means to be a diff of any kind; code in a region has no such lines."""
-    return _other_kind(lines) is not None or any(
-        line.startswith(("diff --git ", "@@ -"))
-        or (line.startswith("--- ") and following.startswith("+++ "))
-        for line, following in pairwise([*lines, ""])
-    )
-
-
 def parse(lines: Sequence[str], file: str, task: str) -> tuple[Hunk, ...]:
     """The hunks of a diff of one file named scaffold.py. Raises Refused with the diff's line."""
-    other = _other_kind(lines)
+    other = other_kind(lines)
     if other is not None and not any(line.startswith("@@ -") for line in lines):
         index, kind = other
-        _refuse("diff-kind", file, index + 1, f"this is {kind}", lines[index])
+        refuse("diff-kind", file, index + 1, f"this is {kind}", text=lines[index])
     return _Parser(lines, file, task).parse()
-
-
-def with_lf(hunks: Sequence[Hunk], file: str) -> tuple[tuple[Hunk, ...], tuple[str, ...]]:
-    """The hunks with LF alone, and a note if that took a change. Raises Refused for a mixture.
-
-    A diff of files that use CRLF has it in its content and not in its headers. The old file and
-    the new one may differ in this; each by itself is CRLF throughout, or not at all.
-    """
-    lines = [line for hunk in hunks for line in hunk.lines]
-    if not any("\r" in line.text for line in lines):
-        return tuple(hunks), ()
-    for sign, side in (("-", "old"), ("+", "new")):
-        _require_one_line_end([line for line in lines if line.sign in (" ", sign)], side, file)
-    converted = tuple(
-        hunk._replace(
-            lines=tuple(line._replace(text=line.text.replace("\r\n", "\n")) for line in hunk.lines)
-        )
-        for hunk in hunks
-    )
-    return converted, ("Lines of the files that were compared ended in CRLF and end in LF now.",)
-
-
-def apply(hunks: Sequence[Hunk], old: Sequence[str], file: str) -> list[Placed]:
-    """The lines (each with its LF) after the hunks, `old` being the scaffold's. Raises Refused."""
-    result: list[Placed] = []
-    scaffold = placed(old, SCAFFOLD, 1)
-    done = 0
-    for hunk in hunks:
-        before = hunk.side("-")
-        if hunk.old < done:
-            _refuse("diff-order", file, hunk.number, "this hunk begins before the last one ends")
-        end = hunk.old + len(before)
-        if before and end == len(old):
-            # Of a file's last line the text counts, whether or not it ends in LF.
-            before[-1] = before[-1].removesuffix("\n") + "\n"
-        if end > len(old) or list(old[hunk.old : end]) != before:
-            _misplaced(hunk, old, file)
-        result += scaffold[done : hunk.old]
-        done = hunk.old
-        for line in hunk.lines:
-            if line.sign == "+":
-                result.append(Placed(line.text, Where(file, line.number)))
-            elif line.sign == " ":
-                result.append(scaffold[done])
-            done += line.sign != "+"
-    result += scaffold[done:]
-    for each in result[:-1]:
-        if not each.text.endswith("\n"):
-            message = "a line without a line end in the middle of the file"
-            _refuse("diff-newline", each.where.file, each.where.line, message, each.text)
-    return result
-
-
-def changes_outside(hunks: Sequence[Hunk], first: int, last: int) -> Iterator[Line]:
-    """The first line of each change that reaches out of the old lines `first` to `last` (1-based).
-
-    Lines that a change removes and adds again unchanged at its ends are not counted.
-    """
-    for hunk in hunks:
-        at = hunk.old
-        for context, group in groupby(hunk.lines, key=lambda line: line.sign == " "):
-            run = list(group)
-            removed = [line for line in run if line.sign == "-"]
-            if not context:
-                yield from _outside(removed, [x for x in run if x.sign == "+"], at, first, last)
-            at += len(run) if context else len(removed)
-
-
-def _outside(
-    removed: list[Line], added: list[Line], at: int, first: int, last: int
-) -> Iterator[Line]:
-    shorter = min(len(removed), len(added))
-    head = 0
-    while head < shorter and removed[head].text == added[head].text:
-        head += 1
-    tail = 0
-    while tail < shorter - head and removed[-1 - tail].text == added[-1 - tail].text:
-        tail += 1
-    removed, added = (side[head : len(side) - tail] for side in (removed, added))
-    for number, line in enumerate(removed, at + head + 1):
-        if not first <= number <= last:
-            yield line
-            return
-    if added and not first - 1 <= at + head <= last:
-        yield added[0]
-
-
-def _require_one_line_end(lines: Sequence[Line], side: str, file: str) -> None:
-    """Raises Refused unless the lines end in LF, all of them, or in CRLF."""
-    for line in lines:
-        if line.text.endswith("\r"):
-            _refuse("line-endings", file, line.number, "a carriage return stands alone", line.text)
-    ended = [line for line in lines if line.text.endswith("\n")]
-    crlf = [line for line in ended if line.text.endswith("\r\n")]
-    if 0 < len(crlf) < len(ended):
-        # The rarer of the two is shown.
-        bare = next(line for line in ended if not line.text.endswith("\r\n"))
-        rarer, ends = (crlf[0], "CRLF") if 2 * len(crlf) <= len(ended) else (bare, "LF")
-        others = "LF" if ends == "CRLF" else "CRLF"
-        message = f"this line ends in {ends}, others of the {side} file in {others}"
-        _refuse("line-endings", file, rarer.number, message, rarer.sign + rarer.text)
-
-
-def _other_kind(lines: Sequence[str]) -> tuple[int, str] | None:
-    """The index of the first line that marks a diff of another kind, and the kind."""
-    for index, (line, following) in enumerate(pairwise([*lines, ""])):
-        for pattern, kind in _OTHER_KINDS:
-            if pattern.match(line):
-                return index, kind
-        if following.startswith(("< ", "> ")) and _PLAIN.match(line):
-            return index, "a diff without context lines (`diff` alone)"
-    return None
-
-
-def _misplaced(hunk: Hunk, old: Sequence[str], file: str) -> NoReturn:
-    before = hunk.side("-")
-    places = [
-        start + 1
-        for start in range(len(old) - len(before) + 1)
-        if list(old[start : start + len(before)]) == before
-    ]
-    sources = [line for line in hunk.lines if line.sign != "+"]
-    here = old[hunk.old : hunk.old + len(before)]
-    wrong = next(
-        (line for line, text in zip(sources, here, strict=False) if line.text != text),
-        sources[min(len(here), len(sources) - 1)] if sources else None,
-    )
-    message = f"the text of this hunk does not stand at line {hunk.old + 1} of {SCAFFOLD}"
-    if not before:
-        message = f"{SCAFFOLD} has {len(old)} lines, and this hunk adds after line {hunk.old}"
-    elif places:
-        message += f"; it would fit at line {', '.join(map(str, places[:3]))}"
-    else:
-        message += ", nor anywhere else in it"
-    _refuse(
-        "diff-placement",
-        file,
-        wrong.number if wrong else hunk.number,
-        message,
-        wrong.sign + wrong.text if wrong else "",
-    )
-
-
-def _refuse(rule: str, file: str, line: int | None, message: str, text: str = "") -> NoReturn:
-    raise Refused([finding(rule, file, line, message, text=text)])
 
 
 class _Parser:
@@ -248,7 +84,7 @@ class _Parser:
         git = False
         while self.at < len(self.lines):
             line = self.lines[self.at]
-            if line.startswith(_GIT):
+            if line.startswith(GIT):
                 git = True
                 self._git_names(line)
             for starts, rule in _EXTENDED if git else ():
@@ -265,7 +101,7 @@ class _Parser:
         self._refuse("diff-header", len(self.lines) - 1, "the diff names no file and has no hunk")
 
     def _git_names(self, line: str) -> None:
-        others = [n for n in range(self.at + 1, len(self.lines)) if self._line(n).startswith(_GIT)]
+        others = [n for n in range(self.at + 1, len(self.lines)) if self._line(n).startswith(GIT)]
         if others:
             self._refuse("diff-several", others[0], "another change begins here")
         # Names with spaces cannot be told apart here; the two lines that follow say more.
@@ -359,11 +195,11 @@ class _Parser:
             line = self.lines[index]
             if line.startswith("@@ -"):
                 self._refuse("diff-header", index, "no file is named directly before this hunk")
-            if line.startswith(_GIT) or self._begins_file(index):
+            if line.startswith(GIT) or self._begins_file(index):
                 self._refuse("diff-several", index, "another change begins here")
             signature = signature or line in ("-- ", "--")
             if line.strip() and not signature and not _TRAILER.match(line):
-                if _COMMIT.match(line):
+                if COMMIT.match(line):
                     self._refuse("diff-several", index, "another commit begins here")
                 if line.startswith("Property changes on: "):
                     self._refuse("diff-mode", index, "this line asks for more than new text")
@@ -375,7 +211,7 @@ class _Parser:
     def _refuse(self, rule: str, index: int, message: str) -> NoReturn:
         # Past the end the last line is shown.
         index = max(0, min(index, len(self.lines) - 1))
-        _refuse(rule, self.file, index + 1, message, self.lines[index])
+        refuse(rule, self.file, index + 1, message, text=self.lines[index])
 
 
 def _path(header: str) -> str:

@@ -1,4 +1,4 @@
-"""The first program of every guest: connect, receive the source, and train or act with it.
+"""The program of every guest: connect, receive the source, and train, act or be tried with it.
 
 Started as `python -m sandbox.guest SOCKET`. Everything of ours, torch included, is imported before
 HELLO is sent, and HELLO before a byte of the submission has arrived: a guest that fails earlier has
@@ -23,6 +23,13 @@ from sandbox.guest.trial import ReloadedDiffers, try_out
 from sandbox.guest.watchdog import Watchdog
 from sandbox.wire import SOURCE_NAME, FailureKind, Kind
 
+_OWN_WORDS: dict[type[Exception], FailureKind] = {
+    OverBudget: FailureKind.OVER_BUDGET,
+    BadAction: FailureKind.BAD_ACTION,
+    ReloadedDiffers: FailureKind.RELOADED_DIFFERS,
+}
+"""What our own code raises: its message says all, and a traceback nothing more."""
+
 
 def main(path: str) -> None:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -36,7 +43,8 @@ def main(path: str) -> None:
     except (wire.Closed, wire.Late):
         return  # The host has what it needs, or is gone.
     except Exception as error:  # noqa: BLE001 - the guest's last words, whatever ended it
-        traceback.print_exc()
+        if type(error) not in _OWN_WORDS:
+            traceback.print_exc()
         channel.send(Kind.FAILURE, _last_words(error))
         sys.exit(1)
 
@@ -80,12 +88,8 @@ def _live(channel: wire.Channel, config: dict[str, Any], artefact: bytes) -> Non
 
 
 def _last_words(error: Exception) -> bytes:
-    if isinstance(error, OverBudget):
-        return wire.encode_failure(FailureKind.OVER_BUDGET, str(error))
-    if isinstance(error, BadAction):
-        return wire.encode_failure(FailureKind.BAD_ACTION, str(error))
-    if isinstance(error, ReloadedDiffers):
-        return wire.encode_failure(FailureKind.RELOADED_DIFFERS, str(error))
+    if type(error) in _OWN_WORDS:
+        return wire.encode_failure(_OWN_WORDS[type(error)], str(error))
     frames = [
         each
         for each in traceback.extract_tb(error.__traceback__)

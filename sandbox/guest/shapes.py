@@ -14,7 +14,10 @@ def checked_shape(what: str, actions: Any, shape: tuple[int, ...]) -> np.ndarray
 
     The host sees bytes and can only count them: here a transposed or nested batch is told apart.
     """
-    array = np.ascontiguousarray(actions, dtype=np.float32)
+    try:
+        array = np.ascontiguousarray(actions, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise BadAction(f"{what} returned no array of numbers: {error}") from error
     # ascontiguousarray makes a scalar 1-D; a scalar is no action.
     if np.shape(actions) != shape:
         raise BadAction(f"{what} returned shape {np.shape(actions)}; {shape} is needed")

@@ -19,12 +19,13 @@ from sandbox.guest.parameters import count_by_module
 from sandbox.guest.policy import STATE_DICT, export_policy
 from sandbox.guest.shapes import BadAction
 from sandbox.guest.source import MODULE_NAME, act, load_actor, load_source, seed_everything
-from sandbox.wire import Frame, Kind, Transition, Tried
+from sandbox.wire import Counts, Frame, Kind, Transition
 
 OBSERVATIONS = 16
 """On which the live and the reloaded policy are compared."""
 RELATIVE, ABSOLUTE = 1e-4, 1e-5
-"""Far more than rounding changes, far less than any lost statistic."""
+"""Far more than rounding changes. A statistic that moves an action by less, in the few updates of a
+trial, is not noticed."""
 
 
 class ReloadedDiffers(Exception):
@@ -37,12 +38,12 @@ def try_out(channel: Line, clock: Clock, module: ModuleType, config: Mapping[str
         vars(module)["METRICS_EVERY"] = 1  # every update's metrics are looked at
     for each in config["environments"]:
         seed_everything(config["seed"])
-        tried = _try_out(clock, module, config["source"], each)
-        channel.send(Kind.TRIED, wire.encode_tried(tried))
+        counts = _try_one(clock, module, config["source"], each)
+        channel.send(Kind.TRIED, wire.encode_counts(counts))
         clock.watch()
 
 
-def _try_out(clock: Clock, module: ModuleType, source: str, config: Mapping[str, Any]) -> Tried:
+def _try_one(clock: Clock, module: ModuleType, source: str, config: Mapping[str, Any]) -> Counts:
     kept = _Kept()
     # Of what the scaffold imports, these two are watched: what it holds, and what it exports.
     vars(module).update(check_budget=kept.check_budget, export_policy=kept.export_policy)
@@ -51,7 +52,7 @@ def _try_out(clock: Clock, module: ModuleType, source: str, config: Mapping[str,
     with contextlib.suppress(_Over):
         module.train(environment)
     _compare(module, kept, environment, source, config["seed"])
-    return Tried(sum(kept.by_module.values()), len(kept.artefact), kept.by_module)
+    return Counts(sum(kept.by_attribute.values()), len(kept.artefact), kept.by_attribute)
 
 
 class _Over(Exception):
@@ -62,14 +63,14 @@ class _Kept:
     """What the scaffold handed to its two watched helpers last."""
 
     def __init__(self) -> None:
-        self.by_module: dict[str, int] = {}
+        self.by_attribute: dict[str, int] = {}
         self.policy = torch.nn.Module()
         self.artefact = b""
 
     def check_budget(self, algorithm: object, budget: int) -> int:
         """Counts alone: what is over the budget somewhere is still tried everywhere."""
-        self.by_module = count_by_module(algorithm)
-        return sum(self.by_module.values())
+        self.by_attribute = count_by_module(algorithm)
+        return sum(self.by_attribute.values())
 
     def export_policy(self, policy: torch.nn.Module) -> bytes:
         self.policy, self.artefact = policy, export_policy(policy)

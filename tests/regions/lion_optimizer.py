@@ -84,7 +84,7 @@ class OffPolicyAlgorithm:
         for p in (p for net in self.targ for p in net.parameters()):
             p.requires_grad = False
 
-        lr = args.learning_rate / 5
+        lr = args.learning_rate / 10
         self.pi_optimizer = Lion(self.actor.parameters(), lr=lr)
         self.q_optimizer = Lion(
             [*self.q1.parameters(), *self.q2.parameters()], lr=lr, weight_decay=1e-3
