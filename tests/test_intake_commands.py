@@ -124,7 +124,7 @@ def test_rules_prints_the_rulebook_for_people_and_for_programs():
 def test_a_refusal_of_the_text_comes_at_once(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(region(before="import os\n"))
-    # 0.3 s of either on an idle core of an AMD EPYC. CPU time does not depend on who runs beside it.
+    # 0.3 s of either on an idle core of an AMD EPYC; CPU time whoever runs beside it.
     assert least(5, 3, "validate", TASK, path)[1] < 0.5
 
 
