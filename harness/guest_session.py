@@ -58,7 +58,7 @@ class GuestSession:
         self._thinking_limit = thinking_limit_seconds
         self._thinking_name = "thinking time of the run"
         self._log = log
-        self._directory = _short_directory()
+        self._directory = short_directory()
         try:
             listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             listener.bind(str(self._directory / SOCKET_NAME))
@@ -124,7 +124,10 @@ class GuestSession:
         """`end`; a guest that has just closed its socket gets a moment to show how it exits."""
         if isinstance(fault, Vanished):
             deadline = time.monotonic() + EXIT_PATIENCE_SECONDS
-            while self._guest.exit() is None and time.monotonic() < deadline:
+            while self._guest.exit() is None:
+                if time.monotonic() >= deadline:
+                    # It lives, so how it ends is our doing and tells nothing.
+                    return self.end()._replace(code=None, signal=None)
                 time.sleep(0.01)
         return self.end()
 
@@ -211,8 +214,8 @@ class GuestSession:
         raise InfrastructureError(f"no connection within {HELLO_SECONDS:.0f} s")
 
 
-def _short_directory() -> Path:
-    """A fresh directory for one socket. Those of workers that were killed are removed."""
+def short_directory() -> Path:
+    """A fresh directory with a short path. Those of processes that were killed are removed."""
     parent = next(
         (Path(each) for each in _SOCKET_PARENTS if os.access(each, os.W_OK | os.X_OK)), None
     )

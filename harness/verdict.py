@@ -58,7 +58,7 @@ class GuestFault(Exception):
         allowed: float | None = None,
         measured: float | None = None,
         detail: str = "",
-        line: int = 0,
+        words: Failure | None = None,
     ) -> None:
         super().__init__(cause)
         self.kind = kind
@@ -67,8 +67,8 @@ class GuestFault(Exception):
         self.allowed = allowed
         self.measured = measured
         self.detail = detail
-        self.line = line
-        """Of the accepted source, 1-based, by the guest's own account; 0 for none."""
+        self.words = words
+        """The guest's own, where it gave up by itself."""
 
 
 class EvaluationFailed(Exception):
@@ -107,20 +107,29 @@ def policy_too_big(length: int, cap: int) -> GuestFault:
 
 def failure(words: Failure) -> GuestFault:
     """A guest's own last words: told as its words, cut, and never as ours."""
-    kind, line, text = words
+    text = words.text
     said = text.replace("\n", " ").strip()[:MAX_WORDS] or "nothing"
-    if kind is FailureKind.OVER_BUDGET:
+    if words.kind is FailureKind.OVER_BUDGET:
         return GuestFault(
             "rejected",
             f"by its own count it is over its parameter budget: {said}",
             limit="parameter budget",
+            words=words,
         )
-    if kind is FailureKind.BAD_ACTION:
-        return GuestFault("protocol-violation", f"by its own account, {said}")
-    if kind is FailureKind.RELOADED_DIFFERS:
-        return GuestFault("rejected", said, limit="reload")
-    last = text.strip().splitlines()[-1][:MAX_WORDS] if text.strip() else "nothing that it names"
-    return GuestFault("crashed", f"it raised {last}", detail=text, line=line)
+    if words.kind is FailureKind.BAD_ACTION:
+        return GuestFault("protocol-violation", f"by its own account, {said}", words=words)
+    if words.kind is FailureKind.RELOADED_DIFFERS:
+        return GuestFault("rejected", said, words=words)
+    raised = _raised(text)[:MAX_WORDS] or "nothing that it names"
+    return GuestFault("crashed", f"it raised {raised}", detail=text, words=words)
+
+
+def _raised(traceback: str) -> str:
+    """The line of a traceback that names the exception: its message may have more of them."""
+    lines = traceback.strip().split("\n")
+    frames = [index for index, line in enumerate(lines) if line.startswith('  File "')]
+    after = lines[frames[-1] + 1 :] if frames else lines
+    return next((line for line in after if line and not line.startswith(" ")), lines[-1])
 
 
 @contextmanager
@@ -165,6 +174,8 @@ def settle(
     elif isinstance(fault, Vanished):
         if ended.signal is None and ended.code == 0:
             fault = GuestFault("exited", "it exited with status 0 before its work was done")
+        elif ended.signal is None and ended.code is None:
+            fault = GuestFault("crashed", "it closed its connection, and was ended for that")
         else:
             fault = GuestFault("crashed", f"it {ended.describe()}")
     return Verdict(

@@ -319,7 +319,9 @@ def decode_counts(payload: bytes) -> Counts:
     by_attribute = decode_metrics(payload[_TRIED.size :])
     for count in (parameters, policy_bytes, *by_attribute.values()):
         if not (0 <= count < 1 << 53 and count == int(count)):
-            raise Malformed(f"sent {count} for a count")
+            raise Malformed(f"sent {count:.3g} for a count")
+    if not all(map(str.isidentifier, by_attribute)):
+        raise Malformed("sent counts by what are no names of attributes")
     whole = {name: int(count) for name, count in by_attribute.items()}
     return Counts(parameters, policy_bytes, whole)
 

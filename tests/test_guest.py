@@ -1,5 +1,8 @@
 """What a guest is given: a buffer, a count, an export; and what a learner sees from inside."""
 
+import functools
+from collections import deque
+
 import numpy as np
 import pytest
 import torch
@@ -276,3 +279,62 @@ def test_a_learner_has_one_thread_and_a_seeded_hash(tmp_path):
     again = looks("print('threads', torch.get_num_threads(), hash('x'))", tmp_path / "b")
     assert "threads 1 " in log
     assert log == again
+
+
+class Plain:
+    """An object of a submission's own: a call is all that it shows."""
+
+    def __init__(self, network):
+        self.network = network
+
+    def __call__(self, x):
+        return self.network(x)
+
+
+class Slotted:
+    __slots__ = ("network",)
+
+    def __init__(self, network):
+        self.network = network
+
+
+@pytest.mark.parametrize(
+    "hold",
+    [
+        Plain,
+        Slotted,
+        lambda network: deque([network]),
+        lambda network: functools.partial(network),
+        lambda network: functools.partial(len, network),
+        lambda network: network.forward,
+        lambda network: lambda x: network(x),
+        lambda network: [{"a": (Plain(Slotted(network)),)}],
+        lambda network: torch.jit.script(network),
+        lambda network: torch.compile(network, backend="eager"),
+    ],
+    ids=[
+        "callable",
+        "slots",
+        "deque",
+        "partial-of",
+        "partial-with",
+        "method",
+        "closure",
+        "nested",
+        "scripted",
+        "compiled",
+    ],
+)
+def test_networks_count_however_they_are_held(hold):
+    assert check_budget(Plain(hold(nn.Linear(10, 10))), 10_000) == 110
+
+
+def test_an_algorithm_with_slots_is_counted_too():
+    assert count_by_module(Slotted(nn.Linear(10, 10))) == {"network": 110}
+
+
+def test_what_was_computed_from_parameters_and_shapes_without_numbers_do_not_count():
+    normalised = nn.utils.weight_norm(nn.Linear(10, 10))
+    normalised(torch.zeros(1, 10))
+    assert check_budget(Plain(normalised), 10_000) == 100 + 10 + 10
+    assert check_budget(Plain(nn.Linear(10, 10, device="meta")), 10_000) == 0

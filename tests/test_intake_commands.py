@@ -51,9 +51,7 @@ def test_every_form_has_the_same_patch_which_is_a_submission_too(tmp_path):
     whole = tmp_path / "whole.py"
     whole.write_bytes(accept(TASK_, TD3).source)
     edits = tmp_path / "edits.json"
-    first, last = TASK_.region.first_line, TASK_.region.last_line
-    edit = {"op": "replace", "filename": "scaffold.py", "start_line": first, "end_line": last}
-    edits.write_text(json.dumps([edit | {"content": TD3.read_text()}]))
+    edits.write_text(edits_of(TD3.read_text()))
     printed = {touchstone("diff", path).stdout for path in (TD3, whole, edits)}
     (patch,) = printed
     assert patch.startswith(f"--- a/tasks/{TASK}/scaffold.py\n+++ b/tasks/".encode())
@@ -80,6 +78,25 @@ def test_a_submission_comes_through_standard_input_as_well():
     assert b"--> <stdin>:1\n" in done.stderr
     done = touchstone("validate", TASK, "-", given=b"x" * (300 << 10))
     assert b"error[file-size]" in done.stderr
+
+
+def test_nothing_of_a_files_name_reaches_a_terminal_as_it_is(tmp_path):
+    edits = edits_of(TD3.read_text().replace("\n", "\r\n"))
+    for name in ("a\x1b[31mRED\x1b]0;title\x07\n.json", "bad\udcff.json", "\u202eevil.json"):
+        path = tmp_path / name
+        path.write_text(edits)
+        done = touchstone("validate", TASK, path)
+        assert done.returncode == 0, done.stderr
+        assert b"edit 1: Line ends were CRLF" in done.stdout
+        shown = (done.stdout + done.stderr).decode()
+        assert all(each.isprintable() for each in shown.replace("\n", "")), shown
+
+
+def edits_of(content: str) -> str:
+    """A list of one edit, which replaces the whole region."""
+    first, last = TASK_.region.first_line, TASK_.region.last_line
+    edit = {"op": "replace", "filename": "scaffold.py", "start_line": first, "end_line": last}
+    return json.dumps([edit | {"content": content}])
 
 
 def test_what_is_refused_is_not_printed(tmp_path):

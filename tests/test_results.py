@@ -548,3 +548,50 @@ def test_rounded_scores_change_neither_order_nor_ranks_for_a_submitter():
         "Secret-v4 std",
         "Secret-v4 seeds",
     ]
+
+
+PATCH = """\
+--- a/tasks/toy/scaffold.py
++++ b/tasks/toy/scaffold.py
+@@ -1,1 +1,1 @@
++x = 1
+"""
+
+
+def reported(patch: str) -> list[str]:
+    """The lines of the report's fenced patch, as Markdown and Python split them."""
+    report = _report(manifest(), []).model_copy(update={"patch": patch})
+    return to_markdown(report).split("## The change")[1].split("\n")
+
+
+def test_the_report_shows_the_submission_as_a_patch_that_can_be_folded_away():
+    shown = reported(PATCH)
+    assert shown[shown.index("```diff") + 1 :][:4] == PATCH.split("\n")[:4]
+    assert "<details>" in shown
+    assert "The change" not in to_markdown(_report(manifest(), []))
+
+
+@pytest.mark.parametrize(
+    ("hostile", "escaped"),
+    [
+        ("+# a\u2028@@ -9,3 +9,4 @@\u2028-    obs = 1", "\\u2028@@ -9,3"),
+        ("+# a\x0c-b\x0b-c\x85-d\u2029-e", "\\x0c-b\\x0b-c\\x85-d\\u2029-e"),
+        ("+# a\u202eb\ue000c\u0378", "\\u202eb\\ue000c\\u0378"),
+        ("+# a\x1b[31mred", "\\x1b[31mred"),
+    ],
+)
+def test_no_line_of_a_patch_is_forged_or_dropped_in_the_report(hostile, escaped):
+    shown = reported(f"{PATCH}{hostile}\n")
+    (line,) = [each for each in shown if each.startswith("+# a")]
+    assert escaped in line
+
+
+def test_a_patch_neither_ends_its_fence_nor_hides_its_head_or_the_end_of_a_line():
+    shown = reported(PATCH + "+````\n+</details>\n" + f"+x = 1{' ' * 400}; hidden()\n")
+    fence = next(each for each in shown if each.endswith("diff"))
+    assert fence == "`````diff"
+    assert shown.index("`````") > shown.index("+</details>")
+    assert any(each.endswith("; hidden()") for each in shown)
+    shown = reported(PATCH + "+#\n" * 6000)
+    assert "+x = 1" in shown
+    assert "... 1,004 more lines" in shown

@@ -229,32 +229,96 @@ def test_a_hang_is_shown_with_its_line_in_the_watchdogs_traceback(tmp_path, monk
     assert f'handed_in.py", line {number}, in update' in found.detail
 
 
-def test_a_submitter_learns_nothing_of_held_out_environments(tmp_path):
-    hidden = HeldOut.model_validate(
-        {
-            "profiles": {"full": ["Secret-v0"]},
-            "environments": {
-                "Secret-v0": HELDOUT.environments["Humanoid-v4"].model_dump()
-                | {"id": "Secret-v0", "observation_dim": 321}
-            },
-        }
+SECRET = HeldOut.model_validate(
+    {
+        "profiles": {"full": ["Secret-v0"]},
+        "environments": {
+            "Secret-v0": HELDOUT.environments["Humanoid-v4"].model_dump()
+            | {"id": "Secret-v0", "observation_dim": 321, "time_limit": 77}
+        },
+    }
+)
+BUILD = "        self.args = args\n"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "assert obs_dim != 321, obs_dim",
+        "self.more = nn.Linear(2000, 1000) if obs_dim == 321 else None",
+        "while obs_dim == 321: pass",
+        "obs_dim != 321 or [].append(1, 2)",
+    ],
+    ids=["crash", "parameters", "hang", "another crash"],
+)
+def test_a_submitter_is_told_that_a_held_out_shape_fails_and_nothing_else(
+    tmp_path, monkeypatch, code
+):
+    monkeypatch.setattr(trial, "SECONDS", 6.0)
+    submission = accepted(region((BUILD, f"        {code}\n{BUILD}")), tmp_path)
+    done = try_out(TASK_, SECRET, submission, for_submitter=True)
+    (found,) = done.findings
+    assert (found.rule, found.line, found.detail) == ("held-out-shapes", None, "")
+    assert found.message == "it passes at every visible shape, and fails at a held-out one"
+    assert {each.environment.id for each in done.tried} == set(TASK_.environments)
+    # The operator is told.
+    (found,) = try_out(TASK_, SECRET, submission).findings
+    assert "Secret-v0" in found.message
+
+
+def test_what_fails_everywhere_is_shown_at_a_visible_shape(tmp_path):
+    code = (BUILD, f"        assert False\n{BUILD}")
+    found = failing(code, tmp_path=tmp_path, heldout=SECRET, for_submitter=True)
+    assert "assert False" in found.render()
+    assert "HalfCheetah-v4" in found.message
+
+
+def test_the_guest_whose_words_are_shown_never_holds_a_held_out_shape(tmp_path):
+    visible, hidden = trial._shapes(TASK_, SECRET)
+    submission = accepted(region(), tmp_path)
+    assert "321" in json.dumps(trial._config(TASK_, hidden, submission)["environments"])
+    assert "321" not in json.dumps(trial._config(TASK_, visible, submission)["environments"])
+    # One whose shape is a visible one's tells nothing new, and is tried with it.
+    visible, hidden = trial._shapes(TASK_, HELDOUT)
+    assert [each.environment.id for (each,) in hidden] == ["Ant-v4", "Humanoid-v4"]
+
+
+def test_the_seconds_shown_to_a_submitter_are_those_of_visible_shapes(tmp_path):
+    slow = (BUILD, f"        time.sleep(8.0 if obs_dim == 321 else 0)\n{BUILD}")
+    done = try_out(TASK_, SECRET, accepted(region(slow), tmp_path), for_submitter=True)
+    assert done.findings == ()
+    assert done.seconds < 8
+
+
+def test_counts_that_are_none_are_a_violation_of_the_protocol(tmp_path, monkeypatch):
+    forged = (
+        "import sys\n_client = sys.modules['sandbox.guest.trial']\n"
+        "_client.count_by_module = lambda algorithm: {'a 1, actor': 5}\n"
     )
-    crash = (
-        "        self.args = args\n",
-        "        assert obs_dim != 321, obs_dim\n        self.args = args\n",
-    )
-    found = failing(crash, tmp_path=tmp_path, heldout=hidden, for_submitter=True)
-    assert "held-out environment" in found.message
-    shown = found.render()
-    assert "321" not in shown
-    assert "Secret" not in shown
-    good = try_out(TASK_, hidden, accepted(region(), tmp_path), for_submitter=True)
-    assert {each.environment.id for each in good.tried} == set(TASK_.environments)
-    # Where a visible one fails in the same way, that is shown.
-    everywhere = ("        self.args = args\n", "        assert False\n        self.args = args\n")
-    shown = failing(everywhere, tmp_path=tmp_path, heldout=hidden, for_submitter=True).render()
-    assert "assert False" in shown
-    assert "HalfCheetah-v4" in shown
+    (found,) = try_out(TASK_, None, unchecked(region(before=forged))).findings
+    assert found.rule == "trial-protocol"
+    assert "no names of attributes" in found.message
+
+
+def test_a_policy_that_does_not_repeat_itself_is_told_so(tmp_path):
+    own = (ACT, ACT.replace("self(obs)", "self(obs) * OWN.random()"))
+    found = failing(own, before="OWN = np.random.default_rng()\n", tmp_path=tmp_path)
+    assert found.rule == "reload-differs"
+    assert "nor does the live one repeat itself" in found.message
+
+
+def test_a_message_of_several_lines_is_told_by_its_first(tmp_path):
+    code = "        raise ValueError('first line\\nsecond line')\n"
+    found = failing((UPDATE, UPDATE + code), tmp_path=tmp_path)
+    assert found.message.endswith("it raised ValueError: first line")
+    assert "second line" in found.detail
+
+
+def test_a_form_feed_shifts_no_line_of_a_traceback(tmp_path):
+    crash = (METRICS, "        # \x0c \u2028 \x85\n        return undefined\n")
+    found = failing(crash, before="# one\x0c\u2028\n", tmp_path=tmp_path)
+    assert "return undefined" in found.text
+    assert "    return undefined" in found.detail
 
 
 def test_validate_prints_one_verdict_with_parameters_bytes_and_the_sources_hash():

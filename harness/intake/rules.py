@@ -290,7 +290,18 @@ _TRIAL: dict[str, Rule] = {
     "reload-differs": Rule(
         "A policy is scored after its export, in another process that runs the same source.",
         "Keep all that acting needs in parameters, in buffers (`register_buffer`) or in plain "
-        "attributes of the exported module, and no lambda among them.",
+        "attributes of the exported module, and no lambda among them; draw from numpy's or torch's "
+        "global generators, or from one that is such an attribute.",
+    ),
+    "held-out-shapes": Rule(
+        "A submission is tried at the shapes of held-out environments too, and nothing of them is "
+        "shown to a submitter.",
+        "Take sizes and bounds from obs_dim, action_dim and max_action alone, and nothing from a "
+        "table; stay within the budget for larger and smaller ones.",
+    ),
+    "trial-protocol": Rule(
+        "A submission talks to its host through the scaffold alone.",
+        "Leave the guest's connection and its modules alone.",
     ),
     "trial-limits": Rule(
         "The trial's time and memory are bounded; a few updates at small batches need far less.",

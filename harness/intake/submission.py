@@ -14,7 +14,7 @@ from typing import NamedTuple
 from harness.intake import limited_child, text, text_rules
 from harness.intake.forms import form_of
 from harness.intake.proposal import SCAFFOLD, Scaffold, Where
-from harness.intake.refusals import Finding, Refused, finding, refuse
+from harness.intake.refusals import MAX_MESSAGE, Finding, Refused, finding, printable, refuse
 from harness.intake.rule_tables import OTHER_LINE, Found
 from harness.task import Task
 
@@ -47,7 +47,7 @@ class HandedIn(NamedTuple):
     """A submission as it was read, once: everything after looks at these bytes."""
 
     file: str
-    """For messages: the path that was named, "<stdin>" for standard input."""
+    """For messages, safe to print: the path that was named, "<stdin>" for standard input."""
     content: bytes
 
 
@@ -60,7 +60,7 @@ def read(path: Path) -> HandedIn:
     """The file of that path, or what comes through standard input for "-". Raises Refused."""
     if path == text.STANDARD_INPUT:
         return HandedIn(text.STDIN_NAME, text.read_standard_input())
-    return HandedIn(str(path), text.read(path))
+    return HandedIn(printable(str(path), MAX_MESSAGE), text.read(path))
 
 
 def assemble(task: Task, handed_in: HandedIn) -> Submission:

@@ -5,14 +5,14 @@ are held again in every run, outside of it.
 """
 
 import re
-import tempfile
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from harness.guest_config import environment_config
-from harness.guest_session import GuestSession
+from harness.guest_session import GuestSession, short_directory
 from harness.intake.proposal import Where
 from harness.intake.refusals import Finding, finding
 from harness.intake.submission import Submission
@@ -22,7 +22,7 @@ from harness.task import Environment, HeldOut, Planned, Task
 from harness.verdict import GuestFault, InfrastructureError, Vanished, answerable, settle
 from sandbox import wire
 from sandbox.base import DEFAULT, Limits, Sandbox, SandboxError, load_backend
-from sandbox.wire import MEBIBYTE, SOURCE_NAME, Kind
+from sandbox.wire import MEBIBYTE, SOURCE_NAME, FailureKind, Kind
 
 SECONDS = 60.0
 """Of thinking time, for the whole trial."""
@@ -41,16 +41,20 @@ DEVICE = "cpu"
 _SHOWN_ATTRIBUTES = 12
 
 _RULE_OF_VERDICT: Mapping[VerdictKind, str] = {
-    # Counts over the budget are this module's to judge; so all that a trial rejects is this.
-    "rejected": "reload-differs",
     "crashed": "trial-crashed",
     "exited": "trial-crashed",
     "timed-out": "trial-limits",
     "out-of-memory": "trial-limits",
     "too-many-processes": "trial-limits",
     "too-much-output": "trial-limits",
-    "protocol-violation": "bad-action",
+    "protocol-violation": "trial-protocol",
 }
+_RULE_OF_WORDS = {
+    FailureKind.BAD_ACTION: "bad-action",
+    FailureKind.RELOADED_DIFFERS: "reload-differs",
+    FailureKind.OVER_BUDGET: "parameter-budget",
+}
+"""For guests that gave up by themselves and broke no limit."""
 _SOURCE_LINE = re.compile(rf'File "{re.escape(SOURCE_NAME)}", line (\d{{1,7}})')
 
 
@@ -85,8 +89,16 @@ class Failed(NamedTuple):
     at: Planned | None
     """None while the source was imported."""
     verdict: Verdict
-    line: int
-    """Of the source, 1-based, by the guest's own account; 0 for none."""
+    words: wire.Failure | None
+    """The guest's own."""
+
+
+class Conversation(NamedTuple):
+    """How it went with one guest, which was told of some of the shapes."""
+
+    tried: list[Tried]
+    failed: Failed | None
+    seconds: float
 
 
 def try_out(
@@ -94,25 +106,43 @@ def try_out(
 ) -> Trial:
     """Build, learn, act, export, reload and compare, at the shapes of each environment.
 
-    `for_submitter` leaves out what would tell of a held-out environment. Raises CannotTry.
+    Held-out shapes have a guest of their own, beside that of the visible ones: whatever the latter
+    says can be shown to anyone. `for_submitter` leaves out all that the former says, but for
+    whether it failed. Raises CannotTry.
     """
-    began = time.monotonic()
+    visible, hidden = _shapes(task, heldout)
     sandbox = load_backend(DEFAULT)
+
+    def converse(shapes: Sequence[Sequence[Planned]]) -> Conversation:
+        return _converse(task, shapes, submission, sandbox)
+
     try:
-        tried, failed = _converse(task, _shapes(task, heldout), submission, sandbox)
+        with ThreadPoolExecutor(1) as beside:
+            second = beside.submit(converse, hidden) if hidden else None
+            first = converse(visible)
+            conversations = [first, *([second.result()] if second else [])]
     except (InfrastructureError, SandboxError) as error:
         told = "\n".join(map(str, sandbox.problems())) or str(error)
         raise CannotTry(f"the trial could not be made: {told}") from error
-    findings = [] if failed is None else [_failure(failed, submission, for_submitter)]
-    findings += _over_budget(tried, submission.file, for_submitter)
-    shown = tuple(each for each in tried if not _hidden(each, for_submitter))
-    return Trial(shown, tuple(findings), time.monotonic() - began)
+    if for_submitter:
+        findings = _findings(first, submission)
+        if not findings and any(_findings(each, submission) for each in conversations[1:]):
+            message = "it passes at every visible shape, and fails at a held-out one"
+            findings = [finding("held-out-shapes", submission.file, None, message)]
+        shown = tuple(each for each in first.tried if not each.heldout)
+        return Trial(shown, tuple(findings), first.seconds)
+    together = Conversation(
+        [tried for each in conversations for tried in each.tried],
+        next((each.failed for each in conversations if each.failed), None),
+        max(each.seconds for each in conversations),
+    )
+    return Trial(tuple(together.tried), tuple(_findings(together, submission)), together.seconds)
 
 
-def _shapes(task: Task, heldout: HeldOut | None) -> list[list[Planned]]:
+def _shapes(task: Task, heldout: HeldOut | None) -> tuple[list[list[Planned]], list[list[Planned]]]:
     """The environments of all profiles, by shape: a guest cannot tell more of them apart.
 
-    Visible ones come first, so that a fault of all shows where it may be shown.
+    Those that have a visible shape, held-out ones among them, and those that have another.
     """
     hidden = {} if heldout is None else heldout.environments
     shapes: dict[str, list[Planned]] = {}
@@ -121,17 +151,24 @@ def _shapes(task: Task, heldout: HeldOut | None) -> list[list[Planned]]:
             shape = each.model_dump_json(exclude={"id", "time_limit"})
             planned = Planned(environment=each, heldout=held, scale=None)
             shapes.setdefault(shape, []).append(planned)
-    return list(shapes.values())
+    groups = list(shapes.values())
+    return (
+        [same for same in groups if not same[0].heldout],
+        [same for same in groups if same[0].heldout],
+    )
 
 
 def _converse(
     task: Task, shapes: Sequence[Sequence[Planned]], submission: Submission, sandbox: Sandbox
-) -> tuple[list[Tried], Failed | None]:
+) -> Conversation:
     """One guest, which tries one shape after the other, to the end or to what ends it."""
+    began = time.monotonic()
     tried: list[Tried] = []
+    failed: Failed | None = None
     at: Planned | None = None
-    with tempfile.TemporaryDirectory(prefix="touchstone-trial-") as directory:
-        log = Path(directory, "log")
+    directory = short_directory()
+    log = directory / "log"
+    try:
         with GuestSession(
             sandbox, LIMITS, log, variables(TUNED), wire.TRIAL_CAPS, SECONDS, SECONDS
         ) as session:
@@ -142,13 +179,22 @@ def _converse(
                     session.await_({Kind.IMPORTED}, SECONDS)
                     for same in shapes:
                         at = same[0]
-                        counts = wire.decode_counts(session.await_({Kind.TRIED}, SECONDS).payload)
+                        counts = _decoded(session.await_({Kind.TRIED}, SECONDS))
                         tried += [_tried(task, each, counts) for each in same]
             except (GuestFault, Vanished) as fault:
                 verdict = settle(fault, session.end_after(fault), "trial", None, log)
-                line = fault.line if isinstance(fault, GuestFault) else 0
-                return tried, Failed(at, verdict, line)
-    return tried, None
+                words = fault.words if isinstance(fault, GuestFault) else None
+                failed = Failed(at, verdict, words)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    return Conversation(tried, failed, time.monotonic() - began)
+
+
+def _decoded(frame: wire.Frame) -> wire.Counts:
+    try:
+        return wire.decode_counts(frame.payload)
+    except wire.Malformed as error:
+        raise GuestFault("protocol-violation", f"it {error}") from error
 
 
 def _config(
@@ -193,17 +239,21 @@ def _tried(task: Task, at: Planned, counts: wire.Counts) -> Tried:
     )
 
 
-def _hidden(at: Planned | Tried, for_submitter: bool) -> bool:
-    return at.heldout and for_submitter
+def _findings(conversation: Conversation, submission: Submission) -> list[Finding]:
+    failed = conversation.failed
+    return [
+        *([] if failed is None else [_failure(failed, submission)]),
+        *_over_budget(conversation.tried, submission.file),
+    ]
 
 
-def _failure(failed: Failed, submission: Submission, for_submitter: bool) -> Finding:
-    at, verdict, line = failed
-    rule = _RULE_OF_VERDICT[verdict.kind]
-    if at is not None and _hidden(at, for_submitter):
-        message = "it fails at the shapes of a held-out environment, and at those of no visible one"
-        return finding(rule, submission.file, None, message)
+def _failure(failed: Failed, submission: Submission) -> Finding:
+    at, verdict, words = failed
+    rule = _RULE_OF_VERDICT.get(verdict.kind, "")
+    if words is not None and rule != "trial-limits":
+        rule = _RULE_OF_WORDS.get(words.kind, rule)
     place = "when it is imported" if at is None else f"at the shapes of {at.environment.id}"
+    line = words.line if words else 0
     where = _handed_in(submission, line)
     return finding(
         rule,
@@ -230,18 +280,15 @@ def _with_own_lines(traceback: str, submission: Submission) -> str:
     return _SOURCE_LINE.sub(own, traceback)
 
 
-def _over_budget(tried: Sequence[Tried], file: str, for_submitter: bool) -> Iterator[Finding]:
+def _over_budget(tried: Sequence[Tried], file: str) -> Iterator[Finding]:
     bounds: tuple[tuple[str, Callable[[Tried], float], Callable[[Tried], str]], ...] = (
         ("parameter-budget", lambda each: each.parameters / each.budget, _say_parameters),
         ("policy-bytes", lambda each: each.policy_bytes / each.policy_cap, _say_bytes),
     )
     for rule, share, say in bounds:
         over = [each for each in tried if share(each) > 1]
-        shown = [each for each in over if not _hidden(each, for_submitter)]
-        if shown:
-            yield finding(rule, file, None, say(max(shown, key=share)))
-        elif over:
-            yield finding(rule, file, None, "it is over at the shapes of a held-out environment")
+        if over:
+            yield finding(rule, file, None, say(max(over, key=share)))
 
 
 def _say_parameters(over: Tried) -> str:

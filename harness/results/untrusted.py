@@ -6,6 +6,7 @@ turn the reading direction. Every output of this wing goes through one of these 
 
 import re
 import unicodedata
+from collections.abc import Sequence
 
 _TERMINAL_SEQUENCE = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor, clearing
@@ -47,17 +48,43 @@ def markdown(text: str, limit: int = 300) -> str:
     return _MARKDOWN.sub(lambda found: "\\" + found.group(), escaped)
 
 
-def fenced(text: str, last: int = 40, kind: str = "text") -> str:
+def fenced(text: str, last: int = 40) -> str:
     """A fenced block that `text` cannot end: its fence is longer than any backticks in it."""
-    body = lines(text, last)
-    longest = max((len(run) for line in body for run in re.findall("`+", line)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return "\n".join([f"{fence}{kind}", *body, fence])
+    return _fence(lines(text, last), "text")
+
+
+def source(text: str, most: int) -> str:
+    """A fenced block of a patch, which hides nothing of it.
+
+    Lines end in LF alone, as they do for Python, and none is cut. What is not plain is written as
+    an escape. After `most` lines it says how many are left out.
+    """
+    body = [
+        "".join(
+            each if each == "\t" or _is_plain(each) else each.encode("unicode_escape").decode()
+            for each in line
+        )
+        for line in text.removesuffix("\n").split("\n")
+    ]
+    if len(body) > most:
+        body[most:] = [f"... {len(body) - most:,} more lines"]
+    return _fence(body, "diff")
 
 
 def csv_cell(text: str, limit: int = 300) -> str:
     """One line that a spreadsheet shows as text; an apostrophe stands before a would-be formula."""
     return _FORMULA.sub(r"\1'", one_line(text, limit))
+
+
+def _fence(body: Sequence[str], kind: str) -> str:
+    longest = max((len(run) for line in body for run in re.findall("`+", line)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return "\n".join([f"{fence}{kind}", *body, fence])
+
+
+def _is_plain(character: str) -> bool:
+    category = unicodedata.category(character)
+    return character == " " or category not in _INVISIBLE | {"Zs"}
 
 
 def _visible(text: str) -> str:

@@ -4,18 +4,20 @@ A submission runs in the same process and could make any count lie. The bound th
 host's cap on the bytes of the exported policy.
 """
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+import functools
+import types
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 BYTES_PER_PARAMETER = 4
 """float32: what the budgets are counted in."""
 
-_CONTAINERS = (list, tuple, set, frozenset)
+_CONTAINERS = (list, tuple, set, frozenset, deque)
+_PASSED_OVER = (torch.optim.Optimizer, type, types.ModuleType)
 
 
 class OverBudget(Exception):
@@ -25,9 +27,9 @@ class OverBudget(Exception):
 def check_budget(algorithm: object, budget: int) -> int:
     """The number of parameters that `algorithm` holds. Raises OverBudget where it is over `budget`.
 
-    Every distinct tensor or array reachable through attributes and containers counts once:
-    parameters, buffers, target networks, plain tensors. Each counts the larger of its elements and
-    its bytes / 4. Optimizers and their state do not count.
+    Every distinct tensor or array reachable through attributes, containers and closures counts
+    once: parameters, buffers, target networks, plain tensors. Each counts the larger of its
+    elements and its bytes / 4. Optimizers and their state do not count.
     """
     by_module = count_by_module(algorithm)
     total = sum(by_module.values())
@@ -45,7 +47,7 @@ def count_by_module(algorithm: object) -> dict[str, int]:
     """Parameters by the attribute of `algorithm` that reaches them first."""
     counts: dict[str, int] = defaultdict(int)
     storages: dict[int, tuple[str, int]] = {}
-    for name, value in vars(algorithm).items():
+    for name, value in _attributes(algorithm).items():
         for tensor in _tensors(value, seen=set()):
             address, size = _storage(tensor)
             owner, counted = storages.get(address, (name, 0))
@@ -63,19 +65,59 @@ def _tensors(value: Any, seen: set[int]) -> Iterator[torch.Tensor | np.ndarray]:
             continue
         seen.add(id(each))
         if isinstance(each, torch.Tensor | np.ndarray):
-            yield each
-        elif isinstance(each, torch.optim.Optimizer):
-            continue
-        elif isinstance(each, Mapping):
-            stack.extend(each.values())
-        elif isinstance(each, _CONTAINERS):
-            stack.extend(each)
-        elif isinstance(each, nn.Module) or _has_own_attributes(each):
-            stack.extend(vars(each).values())
+            if not _is_derived(each):
+                yield each
+        elif not isinstance(each, _PASSED_OVER):
+            stack.extend(_parts(each))
 
 
-def _has_own_attributes(value: Any) -> bool:
-    return hasattr(value, "__dict__") and not isinstance(value, type) and not callable(value)
+def _is_derived(tensor: torch.Tensor | np.ndarray) -> bool:
+    """Whether it holds nothing of its own.
+
+    Either it was computed from parameters that are counted (weight normalisation keeps such), or it
+    is a shape without numbers.
+    """
+    return isinstance(tensor, torch.Tensor) and (not tensor.is_leaf or tensor.is_meta)
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    """What an object holds: elements, attributes, and what a function was given to keep."""
+    if isinstance(value, Mapping):
+        return value.values()
+    if isinstance(value, _CONTAINERS):
+        return value
+    if isinstance(value, functools.partial):
+        return (value.func, *value.args, *value.keywords.values())
+    if isinstance(value, types.MethodType):
+        return (value.__self__,)
+    if isinstance(value, types.FunctionType):
+        return [each.cell_contents for each in value.__closure__ or () if _is_filled(each)]
+    if isinstance(value, torch.jit.ScriptModule):
+        return (*value.parameters(), *value.buffers())
+    return _attributes(value).values()
+
+
+def _is_filled(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018 - that is the question
+    except ValueError:
+        return False
+    return True
+
+
+def _attributes(value: object) -> dict[str, Any]:
+    """What an object holds in its `__dict__` and in its classes' `__slots__`."""
+    slots = (
+        name
+        for each in type(value).__mro__
+        for name in _names(vars(each).get("__slots__", ()))
+        if name != "__dict__" and hasattr(value, name)
+    )
+    return {name: getattr(value, name) for name in slots} | getattr(value, "__dict__", {})
+
+
+def _names(slots: Any) -> tuple[str, ...]:
+    return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
 def _storage(tensor: torch.Tensor | np.ndarray) -> tuple[int, int]:

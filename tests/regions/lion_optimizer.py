@@ -49,6 +49,7 @@ class Actor(nn.Module):
     def __init__(self, obs_dim, action_dim, max_action):
         nn.Module.__init__(self)
         self.pi = _mlp_factory(obs_dim, action_dim)
+        self.pi[-1].weight.data *= 0.1  # sign steps saturate a tanh soon enough
         self.act_limit = max_action
 
     def forward(self, obs):

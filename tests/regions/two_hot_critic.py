@@ -49,6 +49,8 @@ class Actor(nn.Module):
         self.encoder = nn.Sequential(nn.Linear(obs_dim, 256), nn.LayerNorm(256), nn.Mish())
         self.decoder = nn.Sequential(nn.Linear(256, 256), nn.Mish(), nn.Linear(256, action_dim))
         self.max_action = max_action
+        with torch.no_grad():  # LayerNorm makes large outputs from the start, and tanh saturates
+            self.decoder[-1].weight.mul_(0.01)
 
     def forward(self, obs):
         return torch.tanh(self.decoder(self.encoder(obs))) * self.max_action
