@@ -19,6 +19,11 @@ SHELL := /bin/sh
 EXAMPLE := TASK=rl-offpolicy-continuous SUB=submissions/examples/weighted_twin.patch
 
 quoted = '$(subst ','\'',$(value $(1)))'
+# A setting that nothing reads is a mistake: PROFIL=smoke would start a benchmark of days.
+unknown := $(filter-out $(SETTINGS) SHELL CURDIR MAKE% MFLAGS -%,$(foreach name,$(.VARIABLES),$(if \
+  $(findstring command line,$(origin $(name))),$(name))))
+$(if $(unknown),$(error there is no setting $(firstword $(unknown)); `make` alone lists them))
+
 # The value on the command line. What the environment has under such names (WSL sets NAME) was meant
 # for other programs.
 given = $(if $(findstring command line,$(origin $(1))),$(value $(1)))

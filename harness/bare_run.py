@@ -28,7 +28,7 @@ WARM_UP_STEPS = 1_000
 EVALUATION_SEED = 1_000_000
 """Of the first evaluation episode. Public: a real evaluation's seeds are secret."""
 SAY_SECONDS = 2.0
-SHOWN_AS = "<submission.py>"
+SHOWN_AS = "<source.py>"
 """A debugger takes names in such brackets as they are, and so finds their lines."""
 
 Say = Callable[[str], None]

@@ -190,8 +190,8 @@ def _run(request: Request, accepted: Submission, console: Console) -> ExitStatus
             expected = estimate(frozen, runs, request.workers, store.root)
             _announce(console, request, accepted, len(evaluation.manifest.runs), runs, expected)
             if not _agreed(request, console):
-                say("not started")
-                return ExitStatus.USAGE
+                evaluation.forget()
+                return _fail(ExitStatus.USAGE, "not started")
             if rerun:
                 evaluation.rerun_unscored()
             executor = LocalExecutor(evaluation.directory, store.key_file, expected.workers)
@@ -230,8 +230,11 @@ def _announce(
 
 
 def _agreed(request: Request, console: Console) -> bool:
-    if not request.profile.confirm or request.yes or not sys.stdin.isatty():
+    if not request.profile.confirm or request.yes:
         return True
+    if not sys.stdin.isatty():
+        console.print("Nobody is there to ask whether to start: say YES=1 (--yes).")
+        return False
     return Confirm.ask("Start?", console=console, default=False)
 
 

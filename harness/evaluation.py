@@ -7,6 +7,7 @@ What holds here:
 - `infrastructure` is retried three times and never becomes a record: the same command tries again.
 """
 
+import contextlib
 import fcntl
 import os
 import socket
@@ -111,6 +112,13 @@ class Evaluation:
         # Last: a kill before this leaves nothing that a resume would take for an evaluation.
         write_durably(self.directory / MANIFEST, self.manifest.model_dump_json(indent=1).encode())
         self._unwritten = None
+
+    def forget(self) -> None:
+        """Leave nothing behind, if it was not started."""
+        if self._unwritten is not None:
+            (self.directory / LOCK).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # something else is in it
+                self.directory.rmdir()
 
     @property
     def finished(self) -> bool:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from harness.intake.trial import Trial, Tried
 
 SUBMISSIONS = REPOSITORY / "submissions"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]{0,63})(?:\.py)?")
 
 
 class Mistake(Exception):
@@ -66,11 +66,12 @@ def patch(path: Path, task_name: str) -> bytes:
 
 def new(task: Task, name: str, directory: Path = SUBMISSIONS) -> Path:
     """A region file to start from, where none of that name is yet. Raises Mistake."""
-    if not _NAME.fullmatch(name):
+    match = _NAME.fullmatch(name)
+    if match is None:
         raise Mistake(
-            f"{name!r} cannot be a file's name here: letters, digits, '_', '-' and '.', 64 at most"
+            f"{name!r} cannot be a file's name here: letters, digits, '_' and '-', 64 at most"
         )
-    path = directory / f"{name.removesuffix('.py')}.py"
+    path = directory / f"{match[1]}.py"
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8", newline="\n") as file:
@@ -84,14 +85,17 @@ def new(task: Task, name: str, directory: Path = SUBMISSIONS) -> Path:
 
 def _table(trial: "Trial") -> str:
     """What the submission holds, environment by environment."""
-    rows: list[tuple[str, ...]] = [("environment", "parameters", "budget", "policy bytes", "cap")]
+    rows: list[tuple[str, ...]] = [
+        ("environment", "parameters", "budget", "policy bytes", "cap", "")
+    ]
     for each in trial.tried:
         numbers = (each.parameters, each.budget, each.policy_bytes, each.policy_cap)
         name = f"{each.environment.id}{' (held-out)' if each.heldout else ''}"
-        rows.append((name, *(f"{number:,}" for number in numbers)))
+        over = each.parameters > each.budget or each.policy_bytes > each.policy_cap
+        rows.append((name, *(f"{number:,}" for number in numbers), "  over" if over else ""))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
-        "  ".join([name.ljust(widths[0]), *map(str.rjust, numbers, widths[1:])])
+        "  ".join([name.ljust(widths[0]), *map(str.rjust, numbers, widths[1:])]).rstrip()
         for name, *numbers in rows
     )
 
@@ -123,11 +127,12 @@ class _Judged:
             for warning in submission.warnings:
                 print(f"{warning.render()}\n", file=sys.stderr)
         if trial is not None and trial.tried:
-            print(f"{_table(trial)}\n{_attributes(trial.tried[0])}")
+            print(_table(trial))
         if self.refused:
             print(Refused(self.findings, self.more), file=sys.stderr)
         elif submission is not None and trial is not None:
             print(
+                f"{_attributes(trial.tried[0])}\n"
                 f"accepted: built, trained, exported and reloaded in {trial.seconds:.1f} s\n"
                 f"source {submission.sha256}"
             )

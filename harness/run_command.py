@@ -84,6 +84,7 @@ def run(request: Request, path: Path, debugger: bool) -> ExitStatus:
         return ExitStatus.INTERRUPTED
     except Exception as error:  # noqa: BLE001 - whatever a submission raises is what its author is after
         traceback.print_exc()
+        print(_own_line(error, submission), file=sys.stderr)
         if debugger:
             pdb.post_mortem(error.__traceback__)
         return ExitStatus.UNSCORED_RUNS
@@ -121,6 +122,18 @@ def _say_what_eval_would_refuse(task: Task, submission: Submission) -> None:
         judge(task, submission)
     except Refused as refused:
         print(f"note: eval would refuse this submission:\n{refused}\n", file=sys.stderr)
+
+
+def _own_line(error: Exception, submission: Submission) -> str:
+    """Where the submission was last, in the file that was handed in."""
+    from harness.bare_run import SHOWN_AS
+
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [each.lineno for each in frames if each.filename == SHOWN_AS and each.lineno]
+    if not lines:
+        return "nothing of this was in the submission"
+    file, line = submission.where[lines[-1] - 1]
+    return f"line {lines[-1]} of {SHOWN_AS} is line {line} of {file}"
 
 
 def _heading(request: Request, profile: Profile) -> str:

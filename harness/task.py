@@ -23,6 +23,14 @@ REGION_ENDS = "# ==== EDITABLE REGION ENDS ===="
 """The banner lines of every scaffold. Both belong to the fixed part."""
 
 
+_EDITED = """{scaffold} is not the one that {toml} names: it was edited.
+What is handed in is a copy or a patch, and the scaffold stays as it is. To keep your change and put
+the scaffold back:
+    git diff -- {scaffold} > my.patch
+    git checkout -- {scaffold}
+Then hand in my.patch."""
+
+
 class TaskError(Exception):
     """A task's files are missing or contradict each other; the message says which and where."""
 
@@ -142,6 +150,9 @@ class Region(Model):
     classes: Mapping[str, tuple[str, ...]] = Field(min_length=1)
     """What the region must define: classes by name, with the methods that the fixed part calls."""
     max_bytes: int = Field(gt=0)
+    scaffold_sha256: str | None = None
+    """Of the pristine file, in hex: one that was edited in a checkout is another task. None while a
+    task is being written."""
 
 
 class Budget(Model):
@@ -267,6 +278,9 @@ class Task(Model):
                     raise TaskError(
                         f"{path}: profile {profile.name} names {id_}, which has no table"
                     )
+        wanted = self.region.scaffold_sha256
+        if wanted and hashlib.sha256(self.scaffold).hexdigest() != wanted:
+            raise TaskError(_EDITED.format(scaffold=self.directory / "scaffold.py", toml=path))
         lines = self.scaffold.decode().split("\n")
         for banner, number in (
             (REGION_BEGINS, self.region.first_line - 1),

@@ -23,7 +23,8 @@ ADVICE: dict[VerdictKind, str] = {
     "scored": "",
     "rejected": "Hold less: make the named modules smaller or drop one (target networks count "
     "too); the exported policy is the module `actor` with all that its attributes reach.",
-    "crashed": "Read the traceback: its last line of submission.py is where to look.",
+    "crashed": "Read the traceback: its last line of source.py, which stands beside the report, is "
+    "where to look.",
     "exited": "A run ends when the harness ends it; do not exit or return from the training loop.",
     "timed-out": "The log's tail says where the guest was; make that part faster, or end its loop.",
     "out-of-memory": "Hold fewer or smaller tensors; look for lists that grow with every update.",

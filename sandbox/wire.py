@@ -59,8 +59,8 @@ MAX_METRIC_NAME_BYTES = 64
 MAX_FAILURE_BYTES = 16 << 10
 RECEIVE_BUFFER_BYTES = 64 << 10
 MAX_CONFIG_BYTES = MEBIBYTE
-SOURCE_NAME = "submission.py"
-"""What tracebacks call the accepted source."""
+SOURCE_NAME = "source.py"
+"""What tracebacks call the accepted source: its file's name in an evaluation's directory."""
 
 Float32 = NDArray[np.float32]
 

@@ -255,8 +255,17 @@ def test_on_a_terminal_a_table_moves_and_a_long_profile_asks_first(tmp_path):
     assert "GiB of memory" in text
     assert "\x1b]0;" not in text
     assert process.returncode == 2
-    # No leaves nothing that a board or a resume would take for an evaluation.
-    assert not list((tmp_path / "store").rglob("manifest.json"))
+    # No leaves nothing but the store's key.
+    assert [each.name for each in (tmp_path / "store").rglob("*") if each.is_file()] == ["key"]
+
+
+def test_without_a_terminal_a_long_profile_needs_a_yes_in_the_command(tmp_path):
+    done = touchstone(tmp_path, "eval", TASK, TD3, "--profile", "full")
+    assert done.returncode == 2
+    assert "estimate for this machine" in done.stdout
+    assert "say YES=1" in done.stdout
+    assert "not started" in done.stderr
+    assert [each.name for each in (tmp_path / "store").rglob("*") if each.is_file()] == ["key"]
 
 
 def test_more_than_the_machine_has_is_refused_with_figures(tmp_path, monkeypatch):

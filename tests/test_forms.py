@@ -1,6 +1,7 @@
 """Forms of handing in: any of the four says the same thing, and nothing outside the region."""
 
 import contextlib
+import difflib
 import json
 import os
 import re
@@ -379,7 +380,7 @@ DEEP = 100_000
         ('[1, "a"]', "json-edits", "is an object"),
         (json.dumps([edit(1, 1, "x", submit=True)]), "json-edits", "unknown key `submit`"),
         (json.dumps([edit(1, 1, "x", op="insert")]), "json-edits", 'only `op` is "replace"'),
-        (json.dumps([edit(1, 1, "x", op=None)]), "json-edits", "`op` has to be a string"),
+        (json.dumps([edit(1, 1, "x", op=None)]), "json-edits", "the only `op` is"),
         (json.dumps([edit(True, 1, "x")]), "json-edits", "`start_line` has to be an integer"),
         (json.dumps([edit(1.0, 1, "x")]), "json-edits", "`start_line` has to be an integer"),
         (json.dumps([edit(1, "1", "x")]), "json-edits", "`end_line` has to be an integer"),
@@ -481,6 +482,28 @@ def test_a_diff_of_files_whose_last_line_does_not_end_is_read(ends):
         assert any("got one" in note for note in accepted.notes) == said
 
 
+@pytest.mark.parametrize(
+    ("region", "context", "lost"),
+    [
+        (REGION.replace('raise NotImplementedError("write update")', "return {}"), 1, "1 blank"),
+        (REGION.replace('raise NotImplementedError("write update")', "return {}"), 2, "2 blank"),
+        (REGION + "x = 1\n", 3, "2 blank"),
+    ],
+)
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+def test_blank_context_lines_that_a_diff_lost_at_its_end_are_supplied_and_said(
+    region, context, lost, ends
+):
+    stripped = as_diff(region, context).rstrip()
+    for content in (stripped, stripped + "\n"):
+        accepted = taken(content.replace("\n", ends))
+        assert accepted.source == as_whole_file(region).encode()
+        assert any(f"{lost} context line" in note for note in accepted.notes)
+    old, new = (text.replace("\n", ends) for text in (SCAFFOLD, as_whole_file(region)))
+    content = run_diff("diff", f"-U{context}", old=old, new=new).rstrip()
+    assert taken(content).source == as_whole_file(region).encode()
+
+
 def test_a_diff_with_both_line_ends_on_one_side_is_refused_at_the_rarer():
     mixed = WHOLE.replace("import os", "").replace("    POLICY_NOISE", "\r\n    POLICY_NOISE", 1)
     diff = run_diff("diff", "-u", old=SCAFFOLD, new=mixed)
@@ -530,6 +553,17 @@ def test_a_diff_is_read_whoever_printed_its_header(preamble):
     assert taken(preamble + HUNKS).source == WHOLE.encode()
     assert taken(with_crlf(preamble) + HUNKS).source == WHOLE.encode()
     assert taken(preamble + HUNKS + "\n-- \n2.39.5\n\n").source == WHOLE.encode()
+
+
+@pytest.mark.parametrize("keepends", [False, True])
+def test_a_diff_that_difflib_made_and_a_join_spoiled_is_told_how_to_join(keepends):
+    old, new = (text.splitlines(keepends) for text in (SCAFFOLD, WHOLE))
+    lines = list(difflib.unified_diff(old, new, "scaffold.py", "scaffold.py"))
+    found = refusal("\n".join(lines))
+    assert (found.rule, found.line) == ("diff-header", 1)
+    assert 'lineterm=""' in found.message
+    good = difflib.unified_diff(old, new, "scaffold.py", "x.py", lineterm="\n" if keepends else "")
+    assert taken(("" if keepends else "\n").join(good)).source == WHOLE.encode()
 
 
 @pytest.fixture(scope="module")
@@ -617,6 +651,36 @@ def test_another_kind_of_diff_is_refused_with_what_is_accepted(command):
     assert "`diff -u`" in found.advice
 
 
+QUOTED = {
+    "a mail's quotation": "> ",
+    "a quotation of a quotation": ">> ",
+    "git log --graph": "| ",
+    "git log --line-prefix": "it: ",
+    "an indented block": "    ",
+}
+
+
+@pytest.mark.parametrize("prefix", QUOTED.values(), ids=QUOTED.keys())
+def test_a_diff_whose_lines_all_have_a_prefix_is_refused_with_the_prefix(prefix):
+    lines = as_diff(FILLED).split("\n")[:-1]
+    for opening in ([], [f"* commit {'a' * 40}"], ["On Monday A wrote:", ""]):
+        found = refusal("".join(f"{each}\n" for each in (*opening, *(prefix + x for x in lines))))
+        assert (found.rule, found.line) == ("diff-kind", len(opening) + 1)
+        assert found.message.startswith(f"`{prefix}` stands before each line")
+
+
+def test_the_graph_of_git_is_refused_as_such(repository):
+    for command in ("log -p --graph -1", "log -p --graph", "log -p -1 --line-prefix=it:"):
+        assert "stands before each line" in refusal(repository(*command.split())).message
+
+
+@pytest.mark.parametrize("prefix", QUOTED.values(), ids=QUOTED.keys())
+def test_code_may_quote_a_diff_behind_a_prefix(prefix):
+    quoted = "".join(f"{prefix}{each}\n" for each in as_diff(INSIDE, 1).split("\n"))
+    for region in (f'NOTE = """\n{quoted}"""\n{FILLED}', f'{FILLED}NOTE = """\n{quoted}"""\n'):
+        assert taken(region).form == "region file"
+
+
 # Code that talks about other things
 
 
@@ -641,6 +705,41 @@ def test_code_may_quote_a_diff_a_fence_or_json_in_a_string(form, text):
     for region in (f'"""\n{text}\n"""\n{FILLED}', f'{FILLED}NOTE = """\n{text}\n"""\n'):
         accepted = taken(FORMS[form](region))
         assert (accepted.form, accepted.region) == (form, region.encode())
+
+
+@pytest.mark.parametrize("opening", ["Subject: str", "From: str", "Index: int", "# HG wells: str"])
+def test_code_may_begin_like_a_mail_and_quote_a_diff_below(opening):
+    region = f'{opening} = "x"\n{FILLED}NOTE = """\n--- a\n+++ b\n@@ -1 +1 @@\n-a\n+b\n"""\n'
+    accepted = taken(region)
+    assert (accepted.form, accepted.region) == ("region file", region.encode())
+
+
+MAIL = (
+    f"From {'a' * 40} Mon Sep 17 00:00:00 2001\nFrom: A <a@b.c>\nSubject: [PATCH] x\n\n"
+    "{}\n---\n scaffold.py | 2 +-\n\n"
+    "diff --git a/scaffold.py b/scaffold.py\n--- a/scaffold.py\n+++ b/scaffold.py\n"
+)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Run it:\n\n```python\nx = 1\n```\n\nAs before.",
+        "@@ -1 +1 @@\n-a\n+b",
+        "@@ -70,7 +70,7 @@ is where it is",
+        "rename from a\nBinary files a and b differ",
+    ],
+)
+def test_the_message_of_a_mail_may_hold_anything(message):
+    mail = MAIL.replace("{}", message)
+    for content in (mail, mail.split("\n", 2)[2], with_crlf(mail)):
+        assert taken(content + HUNKS + "-- \n2.39.5\n\n").source == WHOLE.encode()
+
+
+def test_a_hunk_that_stands_in_no_message_is_not_overlooked():
+    hidden = "@@ -1 +1 @@\n-a\n+b\n"
+    assert refusal(hidden + HEADER + HUNKS).rule == "diff-header"
+    assert refusal(MAIL.replace("\n---\n", f"\n---\n{hidden}") + HUNKS).rule == "diff-header"
 
 
 @pytest.mark.parametrize(
@@ -825,6 +924,11 @@ def test_no_bytes_raise_anything_but_a_refusal(content):
         "diff --git a/scaffold.py b/scaffold.py\n" * 5_000,
         "--- " + '"' + "\\303" * 50_000 + '"\n+++ x\n@@ -1 +1 @@\n-x\n',
         "Binary files " * 19_000,
+        HEADER + "@@ -1,262144 +1,262144 @@\n" + "\n" * 262_000,
+        HEADER + "@@ -1,9 +1,9 @@\n" + " \n" * 130_000,
+        HEADER + "@@ -1,50000 +1,50000 @@\n" + "\n" * 49_999 + "+\n" * 100_000,
+        "> @@ -1 +1 @@\n" * 18_000,
+        f"From {'a' * 40}\n" + "@@ -1 +1 @@\n" * 20_000,
         f"{REGION_BEGINS}\n" * 7_000,
         PREFIX + "\n" * 240_000 + SUFFIX,
     ],
@@ -849,6 +953,29 @@ def test_a_hunk_that_drifted_is_refused_and_told_where_it_fits(by, context):
     found = refusal(f"{before}{int(start) + by}{after}")
     assert found.rule == "diff-placement"
     assert found.message.endswith(f"it would fit at line {start}")
+
+
+def test_the_numbers_of_a_hunk_are_written_in_ascii():
+    diff = as_diff(INSIDE)
+    fullwidth = str.maketrans("0123456789", "０１２３４５６７８９")
+    [header] = re.findall("@@ .*", diff)
+    assert refusal(diff.replace(header, header.translate(fullwidth))).rule == "diff-header"
+
+
+def test_a_hunk_of_more_lines_than_any_region_has_is_refused_by_its_header():
+    found = refusal(f"{HEADER}@@ -1,262144 +1,262144 @@\n" + "\n" * 261_000)
+    assert (found.rule, found.line) == ("diff-counts", 3)
+    assert "declares 262,144 lines; at most 50,000" in found.message
+
+
+def test_more_than_blank_lines_at_the_end_of_a_diff_is_not_supplied():
+    added = "".join(f"+{number}\n" for number in range(4))
+    for counts in (f"-{LAST},4 +{LAST},8", f"-{LAST},1 +{LAST},6", f"-{LAST},3 +{LAST},6"):
+        assert refusal(f"{HEADER}@@ {counts} @@\n{added}").rule == "diff-counts"
+    assert refusal(f"{HEADER}@@ -1 +1 @@\n").rule == "diff-counts"
+    # What is supplied has to stand in the scaffold as well.
+    cut = as_diff(INSIDE).rstrip().rsplit("\n", 1)[0]
+    assert refusal(cut).rule == "diff-placement"
 
 
 def test_context_that_almost_fits_is_refused():
@@ -974,6 +1101,8 @@ GIT_HEADER = "diff --git a/scaffold.py b/scaffold.py\n"
         ("Binary files old/weights and new/weights differ\n", "diff-binary"),
         ("Binary file weights.npz has changed\n", "diff-binary"),
         ("diff --git a/../x b/../x\n", "wrong-file"),
+        ("diff --git a/setup.py b/setup.py\n", "wrong-file"),
+        ("diff --git a/scaffold.py.orig b/xscaffold.py\n", "wrong-file"),
         ("diff --git a/.git/config b/.git/config\n", "wrong-file"),
         (f"diff --git a/x b/x\n{GIT_HEADER}", "diff-several"),
     ],
@@ -993,6 +1122,9 @@ def test_a_patch_that_asks_for_more_than_text_is_refused_whole(content, rule):
         ("Only in new: weights.npz\n", "diff-trailing"),
         ("```\n", "markdown-fence"),
         ("Hope this helps!\n", "diff-trailing"),
+        ("-- \n2.39.5\n+import os\n", "diff-trailing"),
+        ("--\n-x\n+y\n", "diff-trailing"),
+        ("-- \n2.39.5\n--- x\n", "diff-trailing"),
     ],
 )
 def test_what_follows_a_patch_is_refused_whole(content, rule):

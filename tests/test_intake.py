@@ -348,7 +348,7 @@ def test_a_diff_says_the_same_as_its_result(context):
         if new == SCAFFOLD:
             return
         diff = make_diff(new, context).removesuffix("\n").split("\n")
-        hunks = unified_diff.parse(diff, "x", "toy")
+        hunks = unified_diff.parse(diff, "x", "toy").hunks
         result = diff_form.apply(hunks, split_lines(SCAFFOLD), "x")
         assert "".join(each.text for each in result) == new
 
@@ -710,7 +710,7 @@ TEXT = f"w = '{'A' * 900}'"
             "special-name",
             2,
             "class C:\n    def __getstate__(self):\n        return super().__getstate__()\n"
-            "    def __setstate__(self, s): ...\n    def __reduce__(self): ...",
+            "    def __setstate__(self, s): ...\n    def __deepcopy__(self, memo): ...",
         ),
         ("torch.__getstate__()", "special-name", 1, "torch.__version__"),
         ("np.__getattr__('f2py')", "special-name", 1, "x = 1\nx.__class__.__name__"),
@@ -823,7 +823,8 @@ TEXT = f"w = '{'A' * 900}'"
 def test_what_opens_a_way_is_refused_and_its_honest_neighbour_is_not(code, rule, line, honest):
     def check(region: str) -> list[tuple[str, int]]:
         found = source_rules.check(region, SCAFFOLD, FIRST, LAST, {})
-        return [(each.rule, each.line) for each in found]
+        # Pieces of regions use names that a whole one would define.
+        return [(each.rule, each.line) for each in found if each.rule != "undefined-name"]
 
     assert (rule, line) in check(code + "\n")
     assert check(honest + "\n") == []

@@ -129,6 +129,16 @@ def test_no_setting_of_eval_runs_what_its_value_says(door: Door, value: str) -> 
     assert "touchstone: no task" in done.stderr
 
 
+def test_a_setting_that_nothing_reads_starts_nothing(door: Door) -> None:
+    done = door.make("eval", f"TASK={TASK}", "SUB=x", "PROFIL=smoke")
+
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    assert "there is no setting PROFIL" in line
+    # What belongs to make itself is let through.
+    assert door.make("help", "SHELL=/bin/bash", "-j2").returncode == 0
+
+
 def test_a_profile_with_a_dash_is_no_option(door: Door) -> None:
     done = door.make("eval", f"TASK={TASK}", "SUB=--help", "PROFILE=--help")
 

@@ -13,6 +13,7 @@ import pytest
 
 from harness.intake.refusals import Refused
 from harness.intake.submission import accept
+from harness.intake.trial import try_out
 from harness.task import Task
 from tests.support import (
     CHEETAH,
@@ -51,10 +52,16 @@ def test_there_are_many_of_them_and_each_says_what_it_is():
 
 @pytest.mark.parametrize("path", REGIONS, ids=lambda path: path.stem)
 def test_it_is_accepted_without_a_finding_and_as_it_was_written(path):
-    submission = accept(Task.load(TASK), path)
+    task = Task.load(TASK)
+    submission = accept(task, path)
     assert submission.warnings == ()
     assert submission.notes == ()
     assert submission.region == path.read_bytes()
+    trial = try_out(task, task.load_heldout(), submission)
+    assert trial.findings == ()
+    for each in trial.tried:
+        assert 0.55 * each.environment.reference_parameters < each.parameters <= each.budget
+        assert 0 < each.policy_bytes <= each.policy_cap
 
 
 @pytest.mark.parametrize("path", REGIONS, ids=lambda path: path.stem)

@@ -2,6 +2,9 @@
 
 import ast
 import json
+import subprocess
+import sys
+import time
 from collections import Counter
 
 import pytest
@@ -19,7 +22,14 @@ CLASSES = TASK.region.classes
 
 
 def check(region: str, classes: dict[str, tuple[str, ...]] | None = None) -> list[Found]:
-    return source_rules.check(region + "\n", SCAFFOLD, FIRST, LAST, classes or {})
+    """But for undefined names: these pieces of regions use what a whole one would define."""
+    found = source_rules.check(region + "\n", SCAFFOLD, FIRST, LAST, classes or {})
+    return [each for each in found if each.rule != "undefined-name"]
+
+
+def undefined(region: str) -> list[Found]:
+    found = source_rules.check(region + "\n", SCAFFOLD, FIRST, LAST, {})
+    return [each for each in found if each.rule == "undefined-name"]
 
 
 def places(region: str, classes: dict[str, tuple[str, ...]] | None = None) -> set[tuple[str, int]]:
@@ -320,6 +330,71 @@ class C:
     def train(self, min): return min
 def open_(): ...
 """,
+    "libraries under other names": """
+import warnings
+import torch.optim.lr_scheduler as lrs
+import torch.autograd.gradcheck
+from torch.nn import init
+from torch.nn.utils import parametrizations as pz
+D = torch.distributions
+try:
+    import torch.func as tf
+except ImportError:
+    tf = None
+def f(net, opt):
+    T = torch.distributions.transforms
+    init.zeros_(net.weight)
+    torch.autograd.gradcheck(net, opt)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(record=True) as caught:
+        print(caught)
+    if getattr(torch.backends, "mps", None) is not None and torch.backends.mps.is_available():
+        return D.Normal(0, 1), T.TanhTransform()
+    return lrs.LambdaLR(opt, tf.vmap(f)), pz.spectral_norm(net)
+""",
+    "decorators around decorators, and fields": """
+from dataclasses import dataclass as data, field
+from functools import wraps
+def logged(function):
+    @wraps(function)
+    @torch.no_grad()
+    @torch.inference_mode()
+    def inner(*args): return function(*args)
+    return inner
+@data(frozen=True)
+class Settings(Args):
+    sizes: "list[int]" = field(default_factory=list)
+    rate: float = field(default=1.0, metadata={"unit": "1/s"})
+    def f(self, rate=1): return self.sizes, rate, self.field
+""",
+    "another of the same class": """
+class Box:
+    def __init__(self, a, b, c): self.a, self.b, self.c = a, b, c
+    def twice(self): return type(self)(self.a, self.b, self.c), self.__class__(1, 2, 3)
+    def __deepcopy__(self, memo):
+        cls = self.__class__
+        other = cls.__new__(cls)
+        cls.count = 1
+        return other
+    def __copy__(self): return Box(1, 2, 3)
+class Single:
+    __slots__ = ()
+    def __new__(cls): return super().__new__(cls)
+def moved(batch, net):
+    kind = type(net)
+    print(type(net), f"{type(net)}", {type(net): 1})
+    if type(batch) is not tuple and isinstance(net, type(batch)):
+        return type(batch)(*[each.cpu() for each in batch])
+    return kind(1, 2), kind(1, 2, c=3), type(net)(1, 2, c=3), net.__class__.__name__
+""",
+    "comments about types": "x = []  # type: ignore[assignment]\n# type: Adam or Lion\n",
+    "comments about types beside torch.jit": """
+@torch.jit.script
+def f(x): return x  # type: ignore[no-any-return]
+y = f(1)  # type: ignore[arg-type, misc]  # as mypy says
+""",
+    "f-strings in Greek, about anything": 'y = f"{σ_max:.2f} ﬁ Αctor {é!r} {x} 变量"',
     "a main block and constants": 'if __name__ == "__main__": print("x")\n_P, EPS = object(), 1e-6',
 }
 
@@ -327,6 +402,16 @@ def open_(): ...
 @pytest.mark.parametrize("code", HONEST.values(), ids=HONEST.keys())
 def test_honest_code_breaks_no_rule(code):
     assert check(code) == []
+
+
+def test_how_an_object_is_copied_may_be_defined():
+    hooks = (
+        "__copy__(self)",
+        "__deepcopy__(self, memo)",
+        "__getstate__(self)",
+        "__setstate__(s, x)",
+    )
+    assert check("class C:\n" + "".join(f"    def {each}: ...\n" for each in hooks)) == []
 
 
 def test_the_references_break_no_rule():
@@ -629,6 +714,149 @@ def test_an_attack_is_refused_by_the_rule_for_its_kind(code, rule):
     assert rule in {each.rule for each in check(code)}
 
 
+FIELD = "from dataclasses import field, KW_ONLY\n"
+IN_DATACLASS = f"{FIELD}@dataclass\nclass A:\n    x: int = field()\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "rule", "line"),
+    [
+        # A module as a value, by whatever path.
+        ("x = [torch.nn.modules.module][0]", "module-value", 1),
+        ("import torch.nn.modules.module as mm\nf(mm)", "module-value", 2),
+        ("import torch.optim.adamw as a\n[a]", "module-value", 2),
+        ("from torch.nn.modules import module\nx = {1: module}", "module-value", 2),
+        ("match torch.nn.modules.module:\n    case object(torch=t): ...", "module-value", 1),
+        ("getattr(torch.nn.modules, 'module')", "module-value", 1),
+        ("class C:\n    import torch as t", "module-value", 2),
+        ("class C:\n    if x:\n        lib = torch.nn", "module-value", 3),
+        ("def f():\n  x = 0\n  def g():\n    nonlocal x\n    import torch as x", "module-value", 5),
+        ("def f():\n  x = 0\n  def g():\n    nonlocal x\n    x = torch.nn", "module-value", 5),
+        ("import torch.utils as u\nu.x\nimport math as u", "module-value", 1),
+        ("D = torch.nn\nD = torch.utils\nD.x", "module-value", 2),
+        ("torch.autograd.graph.logging.FileHandler('x')", "library-private", 1),
+        ("from torch.utils.data.dataloader import dist", "library-private", 1),
+        ("import dataclasses\ndataclasses.re", "library-private", 2),
+        ("import warnings\nwarnings.catch_warnings()._module", "call-form", 2),
+        ("import warnings\nwith warnings.catch_warnings(module=x): ...", "call-form", 2),
+        ("from warnings import catch_warnings as c\nc()", "call-form", 2),
+        ("try: ...\nexcept AttributeError as e: e.obj", "refused-attribute", 2),
+        ("match e:\n    case AttributeError(obj=m): ...", "refused-attribute", 2),
+        # Attributes copied by computed names.
+        ("import functools\nfunctools.wraps(x)(mine)", "call-form", 2),
+        ("from functools import wraps as w\nw(x)(mine)", "call-form", 2),
+        ("from contextlib import wraps\ny = wraps(x)(mine)", "call-form", 2),
+        ("import functools\n@functools.wraps(x)\n@mine\ndef f(): ...", "call-form", 2),
+        ("import functools\n@functools.wraps(x)\nclass C: ...", "call-form", 2),
+        ("import functools\ngetattr(functools, 'wraps')(x)", "call-form", 2),
+        # Text that dataclass runs.
+        ("import dataclasses\ndataclasses.fields(A)[0].name = 'x'", "library-private", 2),
+        ("from dataclasses import Field", "library-private", 1),
+        (f"{FIELD}f = field()", "call-form", 2),
+        (f"{FIELD}g = field", "call-form", 2),
+        (f"{FIELD}class A:\n    x: int = field()", "call-form", 3),
+        (f"{FIELD}@dataclass\nclass A:\n    x = field()", "call-form", 4),
+        (f"{FIELD}@dataclass\nclass A:\n    x: int = f(field())", "call-form", 4),
+        (f"{FIELD}@dataclass\nclass A:\n    _: KW_ONLY = field()", "call-form", 4),
+        (f"{IN_DATACLASS}    y = x", "call-form", 4),
+        (f"{IN_DATACLASS}    def f(self, x=x): ...", "call-form", 4),
+        (f"{IN_DATACLASS}class B:\n    def __init_subclass__(cls): ...", "call-form", 4),
+        (f"{IN_DATACLASS}class B:\n    def __set_name__(self, c, name): ...", "call-form", 4),
+        ("from dataclasses import dataclass as d\nd(C)", "call-form", 2),
+        # The class of a class.
+        ("T = type(nn.Module)\nT('C', (), {})", "metaclass", 1),
+        ("(1).__class__.__class__('C', (), {})", "metaclass", 1),
+        ("class A: ...\nT = A.__class__", "metaclass", 2),
+        ("int.__class__", "metaclass", 1),
+        ("type(type(x))", "metaclass", 1),
+        ("getattr(type(x), '__class__')", "metaclass", 1),
+        ("def f(x):\n    T = type(x)\n    T('C', (), {})", "metaclass", 3),
+        ("def f(x):\n    T = x.__class__\n    def g():\n        T('C', (), {})", "metaclass", 4),
+        ("def f(x):\n    T = x.__class__\n    return T.__class__", "metaclass", 3),
+        ("def f(x):\n    T = x.__class__\n    class M(T): ...", "metaclass", 3),
+        ("def f(x):\n    return type(x)('C', (), {})", "metaclass", 2),
+        ("def f(x):\n    return (T := type(x))('C', (), {})", "metaclass", 2),
+        ("match x:\n    case object(__class__=c): ...", "special-name", 2),
+        ("import typing\ntyping.NamedTupleMeta", "refused-attribute", 2),
+        # Attributes set by a copy.
+        ("class C:\n    def __reduce__(self): ...", "special-name", 2),
+        ("class C:\n    def __reduce_ex__(self, n): ...", "special-name", 2),
+        ("class C:\n    __getnewargs__ = f", "special-name", 2),
+        ("class C:\n    def __new__(c): ...\n    def __getstate__(self): ...", "special-name", 3),
+        ("class C:\n    __slots__ = f('x')\n    def __new__(c): ...", "special-name", 2),
+        # Comments that torch.jit evaluates.
+        ("@torch.jit.script\ndef f(x):\n    # type: (int) -> x\n    ...", "type-comment", 3),
+        ("from torch.jit import script as s\nx = '# type: (int) -> x'", "type-comment", 2),
+        ("from torch import jit\nx = 1  # type: ignore[x] -> y", "type-comment", 2),
+        ("torch.jit\nx = '(y) -> z  # type: ignore[a, b]'", "type-comment", 2),
+        # Names inside f-strings.
+        ('f"{(аctor := 1)}"', "identifier", 1),
+        ('x = 1\nf"{ﬁt}"', "identifier", 2),
+        ("f'{x·y}'", "identifier", 1),
+        ("rf\"\"\"\n{f'{аctor}'}\"\"\"", "identifier", 1),
+    ],
+)  # fmt: skip
+def test_a_way_around_a_rule_is_refused_at_its_line(code, rule, line):
+    assert (rule, line) in places(code)
+
+
+@pytest.mark.parametrize(
+    "character",
+    [
+        "\U000e0100",
+        "\U000e01ef",
+        "\U0001d173",
+        "\U0001bca0",
+        "\U00013430",
+        "\U000110bd",
+        "\u0600",
+        "\u06dd",
+        "\u070f",
+        "\ue000",
+        "\U000f0000",
+        "\u0378",
+        "\u2800",
+        "\ufff0",
+        "\U000e0080",
+        "\ufe0f",
+        "\u200d",
+        "\u034f",
+        "\u2066",
+        "\uffff",
+        "é\u200d\u200dé",
+        "❤\ufe0f\ufe0f",
+    ],
+)
+def test_a_character_that_shows_nothing_or_has_no_meaning_is_refused(character):
+    [found, *_] = text_rules.check([f"x = 1  # a{character}b\n"])
+    assert (found.rule, found.line) == ("invisible-characters", 1)
+    assert found.column in (11, 12, 13)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["می‌خواهم", "❤️‍🔥 👩🏽‍🔬 1️⃣ ©️ ☎︎ 🫨", "\u0600\u0661\u0662 \u06dd\u0663", "a\u00a0b\u3000c\u2028d",
+     "क्‍ष é ÿ 强化 \U00031350", "≤ ∇ ⟨x⟩ 𝔼 → ½"],
+)  # fmt: skip
+def test_a_character_that_is_seen_may_stand_in_a_comment(text):
+    assert text_rules.check([f"# {text}\n"]) == []
+
+
+def test_the_rules_on_text_take_no_longer_for_odd_text():
+    started = time.process_time()
+    for line in ("\u200d" * 10_000, "é" * 16_000, "\U000e0100" * 8_000, "❤\ufe0f" * 5_000):
+        text_rules.check([f"# {line}\n"])
+        text_rules.check([f"{each}\n" for each in line])
+    assert time.process_time() - started < 1
+
+
+def test_the_list_of_the_libraries_modules_is_current():
+    command = [sys.executable, "-m", "harness.intake.list_modules"]
+    listed = subprocess.run(command, cwd=REPOSITORY, capture_output=True, check=True).stdout
+    path = REPOSITORY / "harness" / "intake" / "library_modules.py"
+    assert listed.decode() == path.read_text(), "python -m harness.intake.list_modules prints it"
+
+
 ENDINGS = [
     "x = (", "x = [1,", "x = {", "x = '", 'x = """', 'x = f"""{', "x = b'\\", "x = 1 \\", "\\",
     "@a", "if x:", "else: ...", "elif x: ...", "try: ...", "except E: ...", "finally: ...",
@@ -668,6 +896,18 @@ def test_no_ending_of_a_region_reaches_into_the_lines_after_it(ending):
         "[" + "F," * 900 + "][0].x = 1",
         "f(" + ",".join(f"a{n}=1" for n in range(3500)) + ")",
         "a" + "\u0301" * 15000 + " = 1",
+        f"{FIELD}@dataclass\nclass A:\n"
+        + "".join(f" a{n}:n=field()\n a{n}\n" for n in range(1200)),
+        "from functools import wraps\n"
+        + "@wraps(f)\n" * 1600
+        + "@torch.a\n" * 1600
+        + "def f(): ...",
+        "def f(x):\n T = x.__class__\n" + " T(a,b,c)\n class B(T): ...\n" * 1000,
+        "x = x" + ".__class__" * 180 + "\n" + "class A(a.__class__): ...\n" * 1000,
+        "f'{é}{é}'\n" * 2500,
+        "x = f'" + "{é}" * 6000 + "'",
+        "import torch.nn as a\n" * 1600,
+        "torch.jit\n" + "# type: x\n" * 3000,
     ],
 )
 def test_no_region_takes_the_rules_long(code):
@@ -689,7 +929,16 @@ def test_no_region_takes_the_rules_long(code):
         ("if x:\ny", "expected an indented block after 'if' statement on {other} (read as"),
         ("s = super", "`super` is used without being called"),
         ("dataclass(C)", "`dataclass` is not the decorator directly above a class"),
-        ("import functools\nfunctools.wraps(f, a)", "`wraps` is not called with one function"),
+        ("import functools\nfunctools.wraps(f, a)", "`wraps` is not a decorator above a `def`"),
+        (
+            "from dataclasses import fields",
+            "; `asdict`, `astuple` and `replace` of `dataclasses` are",
+        ),
+        ("torch.nn.modules.linear.init", "is the module `torch.nn.init`, to be named so"),
+        ("torch.utils.checkpoint.uuid", "is the module `uuid`, which is not available"),
+        ("class C:\n    import math", "the module `math` is imported inside a class"),
+        ("def f(x): return type(x)(1, 2, 3)", "give them by name"),
+        ("f'{аctor}'", "`аctor` holds CYRILLIC SMALL LETTER A"),
         ("torch.compile(f, backend=g)", "`torch.compile` is used as a value, or with options"),
         ("x.format(1)", "`format` of a text that does not stand here"),
         ("class C(metaclass=M): ...", "class `C` is given a metaclass"),
@@ -728,6 +977,7 @@ def test_the_rulebook_holds_every_rule_list_and_size_in_each_form():
     }
     assert {each["id"] for each in book["rules"] if each["level"] == "warning"} == {
         "repeated-definition",
+        "undefined-name",
         "unreachable-code",
     }
     assert "heapq" in book["words"]["imports"]
@@ -745,3 +995,40 @@ def test_the_rulebook_fits_a_terminal():
 def test_the_page_of_rules_is_current():
     page = (REPOSITORY / "docs" / "rules.md").read_text()
     assert page == rulebook.to_markdown(), f"docs/rules.md is stale; run: {rulebook.COMMAND}"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def f(x):\n    if x > 5000:\n        return undefined_thing\n    return x",
+        "class C:\n    y = undefined_thing",
+        "f = lambda x: [undefined_thing for y in x]",
+        "def f():\n    def g():\n        return undefined_thing\n    return g",
+        "print(undefined_thing)",
+        "def f():\n    undefined_thing += 1\n    return f'{undefined_thing2}'",
+        "def f(x):\n    return f'{x + undefined_thing}'",
+    ],
+)
+def test_a_name_that_is_defined_nowhere_is_warned_of_where_it_stands(code):
+    (found,) = undefined(code)
+    assert "undefined_thing" in code.split("\n")[found.line - 1]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def f():\n    return later()\ndef later(): ...",
+        "def f(x):\n    try:\n        y = x\n    except ValueError as e:\n        print(e, y)",
+        "def f(x):\n    def g():\n        nonlocal x\n        x += 1\n    return [x for x in ()]",
+        "class C:\n    def f(self):\n        return __class__, super().f, self",
+        "for i in range(3):\n    K = i\nprint(K)",
+        "with torch.no_grad() as g:\n    print(g)",
+        "if (n := len('abc')) > 2:\n    print(n)",
+        "match [1]:\n    case [a, *b]:\n        print(a, b)",
+        "from math import tau\nimport copy as c\nprint(tau, c.copy, __name__)",
+        "x: int = 1\nprint(x, np, torch, F, nn, acting, Args)",
+        "def f(*args, **kwargs):\n    return args, kwargs, NotImplemented, Ellipsis",
+    ],
+)
+def test_a_name_that_is_defined_somewhere_is_not_warned_of(code):
+    assert undefined(code) == []

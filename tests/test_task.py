@@ -201,3 +201,19 @@ def test_what_is_held_out_in_one_profile_says_nothing_of_another():
     assert fewer.digest("quick") == heldout.digest("quick")
     assert fewer.digest("full") != heldout.digest("full")
     assert heldout.digest("smoke") is None
+
+
+def test_a_scaffold_that_was_edited_in_its_checkout_is_refused_with_the_way_back(tmp_path):
+    shutil.copytree(TASKS / TASK, tmp_path / TASK)
+    scaffold = tmp_path / TASK / "scaffold.py"
+    scaffold.write_text(scaffold.read_text().replace("METRICS_EVERY = 1_000", "METRICS_EVERY = 1"))
+    with pytest.raises(
+        TaskError, match=r"(?s)it was edited.*git diff -- .*git checkout -- "
+    ) as raised:
+        Task.load(TASK, tmp_path)
+    assert str(scaffold) in str(raised.value)
+
+
+def test_every_task_says_which_scaffold_is_its_own():
+    for path in TASKS.glob("*/task.toml"):
+        assert Task.load(path.parent.name).region.scaffold_sha256

@@ -79,7 +79,7 @@ def test_a_crash_is_shown_at_its_own_line_of_the_file_handed_in(tmp_path, broken
     assert broken[1].strip() in found.text
     # The traceback names that line too, and not one of the source that was put together.
     assert f'handed_in.py", line {number}' in found.detail
-    assert "submission.py" not in found.detail
+    assert "source.py" not in found.detail
 
 
 def test_a_crash_in_a_patch_is_shown_at_its_line_of_the_patch(tmp_path):
@@ -104,7 +104,7 @@ def test_a_crash_at_one_shape_names_the_environment(tmp_path):
 
 def test_metrics_that_are_none_are_found_before_a_thousand_steps(tmp_path):
     found = failing((METRICS, "        return None\n"), tmp_path=tmp_path)
-    assert "'NoneType' object has no attribute 'items'" in found.message
+    assert "update must return a dict of scalars; it returned None" in found.message
 
 
 @pytest.mark.parametrize(
@@ -128,6 +128,9 @@ def test_actions_are_looked_at(tmp_path, wrong, words):
     assert found.rule == "bad-action"
     assert words in found.message
     assert found.detail == ""  # nothing of ours
+    method = "select_action" if "select_action" in words else "get_action"
+    assert f"def {method}" in found.text
+    assert found.line == line_of(f"def {method}", tmp_path)
 
 
 def test_over_the_budget_is_told_for_the_worst_shape_with_the_parts(tmp_path):
@@ -207,16 +210,18 @@ def test_statistics_in_buffers_and_plain_attributes_survive(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("code", "words"),
+    ("code", "words", "seconds"),
     [
-        ("        while True: pass\n", "thinking time"),
-        ("        x = [torch.ones(1 << 26) for _ in range(20)]\n", "memory"),
-        ("        print('x' * (20 << 20))\n", "output"),
+        ("        while True: pass\n", "thinking time", 6.0),
+        ("        x = [torch.ones(1 << 26) for _ in range(20)]\n", "memory", 60.0),
+        ("        print('x' * (20 << 20))\n", "output", 60.0),
     ],
     ids=["time", "memory", "output"],
 )
-def test_the_trial_has_limits_and_names_the_one_that_was_met(tmp_path, monkeypatch, code, words):
-    monkeypatch.setattr(trial, "SECONDS", 6.0)
+def test_the_trial_has_limits_and_names_the_one_that_was_met(
+    tmp_path, monkeypatch, code, words, seconds
+):
+    monkeypatch.setattr(trial, "SECONDS", seconds)
     found = failing((UPDATE, UPDATE + code), tmp_path=tmp_path)
     assert found.rule == "trial-limits"
     assert words in found.message

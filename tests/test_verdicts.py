@@ -61,7 +61,7 @@ def test_a_crash_is_told_with_its_line(tmp_path, where, submission, phase, step)
     assert verdict is not None
     assert (verdict.kind, verdict.phase, verdict.step) == ("crashed", phase, step)
     assert "ZeroDivisionError" in verdict.cause
-    assert "submission.py" in verdict.detail
+    assert "source.py" in verdict.detail
     assert "1 / " in verdict.detail  # the line itself, not only its number
     assert "ZeroDivisionError" in verdict.log_tail
 

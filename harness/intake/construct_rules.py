@@ -25,12 +25,41 @@ from harness.intake.rule_tables import (
 
 
 def check(nodes: Sequence[ast.AST]) -> Iterator[Found]:
+    yield from _states(nodes)
     called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
     for node in nodes:
         if isinstance(node, ast.Name) and node.id in ATTRIBUTE_CALLS and id(node) not in called:
             yield at("computed-attribute", node, f"`{node.id}` is used without being called")
         if judge := _CHECKS.get(type(node)):
             yield from judge(node)
+
+
+def _states(nodes: Sequence[ast.AST]) -> Iterator[Found]:
+    """`copy` and `pickle` set what a state names on whatever `__new__` gives."""
+    empty = {
+        id(node.targets[0])
+        for node in nodes
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Tuple | ast.List)
+        and not node.value.elts
+    }
+    bound = [(name, node) for node in nodes if (name := _bound(node)) is not None]
+    if any(name == "__new__" for name, _ in bound):
+        for name, node in bound:
+            if name == "__getstate__" or (name == "__slots__" and id(node) not in empty):
+                message = f"`{name}` and a `__new__` let a copy set attributes of others: keep one"
+                yield at("special-name", node, message)
+
+
+def _bound(node: ast.AST) -> str | None:
+    match node:
+        case ast.Name(id=name, ctx=ast.Store()):
+            return name
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+            return name
+        case ast.alias(name=name, asname=other):
+            return other or name
+    return None
 
 
 def _imports(node: ast.Import | ast.ImportFrom) -> Iterator[Found]:
@@ -131,13 +160,8 @@ def _class(node: ast.ClassDef) -> Iterator[Found]:
             yield at("metaclass", keyword.value, f"class `{node.name}` is given a metaclass")
     yield from _defined(node.name, node)
     for base in node.bases:
-        match base:
-            case (
-                ast.Name(id="type")
-                | ast.Call(func=ast.Name(id="type"))
-                | ast.Attribute(attr="__class__")
-            ):
-                yield at("metaclass", base, f"this base makes class `{node.name}` a metaclass")
+        if isinstance(base, ast.Name) and base.id == "type":
+            yield at("metaclass", base, f"this base makes class `{node.name}` a metaclass")
 
 
 def _function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Found]:
@@ -173,6 +197,8 @@ def _finally(node: ast.Try | ast.TryStar) -> Iterator[Found]:
 def _pattern(node: ast.MatchClass) -> Iterator[Found]:
     for name in node.kwd_attrs:
         yield from _attribute_name(name, node)
+        if name == "__class__":
+            yield at("special-name", node, "`__class__` is not to be read by a pattern")
     if node.patterns and not (isinstance(node.cls, ast.Name) and node.cls.id in BUILTIN_CLASSES):
         message = "positional patterns read attributes by names that do not stand here"
         yield at("computed-attribute", node, message)

@@ -53,7 +53,7 @@ def totals(nodes: Sequence[ast.AST]) -> Iterator[Found]:
                 yield from numbers.add(1, node)
             case _:
                 yield from elements.add(_elements(node), node)
-        for name in _names(node):
+        for name in names_of(node):
             if len(name) > MAX_NAME and name not in seen:
                 message = f"a name of {len(name):,} characters; at most {MAX_NAME} are allowed"
                 yield at("carried-data", node, message)
@@ -88,7 +88,7 @@ def _elements(node: ast.AST) -> int:
     return 0
 
 
-def _names(node: ast.AST) -> Iterator[str]:
+def names_of(node: ast.AST) -> Iterator[str]:
     """The names in a node itself, which code can read: `__name__`, `dict(a=1)`, an Enum's."""
     if isinstance(node, ast.Constant):
         return

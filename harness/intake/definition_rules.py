@@ -4,6 +4,8 @@ It runs in the limited child, beside `source_rules`, on the standard library alo
 """
 
 import ast
+import builtins
+import symtable
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
@@ -144,6 +146,32 @@ def unreachable(nodes: Sequence[ast.AST]) -> Iterator[Found]:
                     message = f"this stands after a `{LEAVES[type(statement)]}` and never runs"
                     yield at("unreachable-code", following, message)
                     break
+
+
+def undefined(
+    region: str, tree: ast.Module, nodes: Sequence[ast.AST], fixed: Sequence[ast.stmt]
+) -> Iterator[Found]:
+    """Names that are read and defined nowhere, each at its first place.
+
+    Raises what `compile` raises for the region.
+    """
+    known = {each.name for each in module_bindings([*fixed, *tree.body])} | set(dir(builtins))
+    unknown = _read_globally(symtable.symtable(region, "region", "exec")) - known
+    for node in nodes:
+        if isinstance(node, ast.Name) and node.id in unknown:
+            unknown.remove(node.id)
+            yield at("undefined-name", node, f"`{node.id}` is defined nowhere")
+
+
+def _read_globally(table: symtable.SymbolTable) -> set[str]:
+    """What a scope and those in it look up in the module."""
+    module = table.get_type() == "module"
+    names = {
+        each.get_name()
+        for each in table.get_symbols()
+        if each.is_referenced() and (module or each.is_global())
+    }
+    return names.union(*map(_read_globally, table.get_children()))
 
 
 def _is_yield(statement: ast.stmt) -> bool:

@@ -20,8 +20,9 @@ def propose(content: str, file: str, scaffold: Scaffold) -> Proposal:
     if text.is_crlf(content):
         content, notes = text.with_lf(content, file)
     lines = content.removesuffix("\n").split("\n")
-    hunks, more_notes = _with_lf(unified_diff.parse(lines, file, scaffold.task), file)
-    notes += more_notes
+    parsed = unified_diff.parse(lines, file, scaffold.task)
+    hunks, more_notes = _with_lf(parsed.hunks, file)
+    notes += parsed.notes + more_notes
     result = apply(hunks, text.split_lines(scaffold.source), file)
     if result and not result[-1].text.endswith("\n"):
         result[-1] = result[-1]._replace(text=result[-1].text + "\n")

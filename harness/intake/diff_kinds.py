@@ -8,13 +8,16 @@ GIT = "diff --git "
 COMMIT = re.compile(r"(?:From|commit) [0-9a-f]{7,64}\b")
 """The first line of a commit that git printed, or made a mail of."""
 
-_RANGE = r"\d+(?:,\d+)?"
-_SCRIPT = rf"{_RANGE}[acd]$|[ad]\d+ \d+$"
+_RANGE = r"[0-9]+(?:,[0-9]+)?"
+_SCRIPT = rf"{_RANGE}[acd]$|[ad][0-9]+ [0-9]+$"
 """A command for an editor, which lines of text follow."""
 _OPENING = re.compile(
-    rf"diff |--- |\*\*\* |@@ |Index: |{COMMIT.pattern}|(?:From|Subject): |# HG "
-    rf"|{_RANGE}[acd]\d|{_SCRIPT}"
+    rf"diff |--- |\*\*\* |@@ |{COMMIT.pattern}|# HG changeset |{_RANGE}[acd][0-9]|{_SCRIPT}"
+    # Not `Subject: str = "x"`, which is code.
+    r"|(?:Index|From|Subject): (?!.* = )"
 )
+_PREFIXED = re.compile(rf"(.{{1,20}}?)@@ -{_RANGE} \+{_RANGE} @@")
+"""A hunk's header behind what stands before every line: of a quotation, of git's graph."""
 _OTHER_KINDS = (
     (re.compile(r"diff --(?:cc|combined) |@@@+ -"), "a combined diff of a merge"),
     (re.compile(rf"\*{{15}}$|\*\*\* {_RANGE} \*\*\*\*$"), "a context diff"),
@@ -36,6 +39,28 @@ def looks_like_diff(lines: Sequence[str]) -> bool:
         line.startswith((GIT, "@@ -")) or (line.startswith("--- ") and following.startswith("+++ "))
         for line, following in pairwise([*lines, ""])
     )
+
+
+def prefixed(lines: Sequence[str]) -> tuple[int, str] | None:
+    """The index of the first line of a diff whose lines have a prefix, and the prefix.
+
+    None for any other text. A prefix of spaces stands before all lines below, or they are code.
+    """
+    for index in range(2, len(lines)):
+        if (match := _PREFIXED.match(lines[index])) is None:
+            continue
+        prefix = match[1]
+        old, new = lines[index - 2 : index]
+        if old.startswith(f"{prefix}--- ") and new.startswith(f"{prefix}+++ "):
+            below = [each for each in lines[index:] if each.strip()]
+            if prefix.strip() or all(each.startswith(prefix) for each in below):
+                return index - 2, prefix
+    return None
+
+
+def is_mail(line: str) -> bool:
+    """Whether a text's first line is that of a commit that git made a mail of, or of a mail."""
+    return re.match(r"From [0-9a-f]{7,64}\b|(?:From|Subject): ", line) is not None
 
 
 def other_kind(lines: Sequence[str]) -> tuple[int, str] | None:

@@ -94,6 +94,11 @@ def _no_constant(name: str) -> NoReturn:
 def _edit(raw: object, name: str, task: str) -> Edit:
     if not isinstance(raw, dict):
         refuse("json-edits", name, None, "an edit is an object, in braces")
+    if isinstance(raw.get("edits"), list):
+        refuse("json-edits", name, None, "hand in the list itself, without an object around it")
+    if raw.get("op", "replace") != "replace":
+        message = f'the only `op` is "replace"; this is {json.dumps(raw["op"])}'
+        refuse("json-edits", name, None, message)
     missing = ", ".join(f"`{key}`" for key in _KEYS if key not in raw)
     unknown = ", ".join(f"`{key}`" for key in raw if key not in _KEYS)
     if missing:
@@ -104,8 +109,6 @@ def _edit(raw: object, name: str, task: str) -> Edit:
         # Exactly: True is an int to Python, and no line number.
         if type(raw[key]) is not kind:
             refuse("json-edits", name, None, f"`{key}` has to be {_KINDS[kind]}")
-    if raw["op"] != "replace":
-        refuse("json-edits", name, None, f'the only `op` is "replace"; this is "{raw["op"]}"')
     if problem := file_problem(raw["filename"], task):
         refuse("wrong-file", name, None, problem)
     text.require_plain(raw["content"], name)

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from harness.intake import diff_form, edits, text
-from harness.intake.diff_kinds import looks_like_diff, opens_diff
+from harness.intake.diff_kinds import looks_like_diff, opens_diff, prefixed
 from harness.intake.proposal import SCAFFOLD, Placed, Proposal, Scaffold, placed
 from harness.intake.refusals import Finding, Refused, finding, refuse
 from harness.task import REGION_BEGINS, REGION_ENDS
@@ -31,9 +31,9 @@ class Form(NamedTuple):
 def form_of(content: str, file: str, scaffold: Scaffold) -> Form:
     """The form of a text. Raises Refused for text with the markup of a chat or a web page."""
     lines = content.replace("\r\n", "\n").split("\n")
-    if (index := _fence(lines)) is not None:
-        refuse("markdown-fence", file, index + 1, "this is a fence of Markdown", text=lines[index])
     first = next(line for line in lines if line.strip())
+    if (index := _fence(lines, first)) is not None:
+        refuse("markdown-fence", file, index + 1, "this is a fence of Markdown", text=lines[index])
     whole = _is_whole_file(lines, scaffold)
     if not _is_code(lines, first, scaffold):
         # A banner line inside a diff is part of its text.
@@ -41,15 +41,23 @@ def form_of(content: str, file: str, scaffold: Scaffold) -> Form:
             return UNIFIED_DIFF
         if _JSON.match(first):
             return LIST_OF_EDITS
+        if (found := prefixed(lines)) is not None:
+            index, prefix = found
+            message = (
+                f"`{prefix}` stands before each line of this diff, as a mail's quotation or "
+                "`git log --graph` puts it there: remove it"
+            )
+            refuse("diff-kind", file, index + 1, message, text=lines[index])
     return WHOLE_FILE if whole else REGION_FILE
 
 
-def _fence(lines: Sequence[str]) -> int | None:
+def _fence(lines: Sequence[str], first: str) -> int | None:
     """The index of a Markdown fence, or None.
 
-    Below a triple quote it may be text of a string, unless it ends the file.
+    Below a triple quote it may be text of a string, in a diff text of a commit, unless it ends the
+    file.
     """
-    for index, line in enumerate(lines):
+    for index, line in enumerate([] if opens_diff(first) else lines):
         if _FENCE.match(line):
             return index
         if '"""' in line or "'''" in line:

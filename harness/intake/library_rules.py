@@ -1,24 +1,20 @@
 """The rules on libraries, fixed names and a few builtins: what stands around a name counts."""
 
 import ast
-import re
 from collections.abc import Iterator, Sequence
 
-from harness.intake.module_scope import dotted, fixed_roots
+from harness.intake.library_modules import CARRIED_MODULES, MODULES
+from harness.intake.module_scope import Tree, module_bindings
 from harness.intake.rule_tables import (
     ALLOWED_IMPORTS,
     ATTRIBUTE_CALLS,
-    CARRIED,
-    FORMATS,
     GUARDED,
-    LIBRARY_PARTS,
-    LIBRARY_REFUSED,
-    MODULES,
     SETTINGS,
     Found,
     at,
     is_refused_attribute,
     is_special,
+    library_problem,
 )
 
 MAX_PATH = 20
@@ -28,12 +24,10 @@ MAX_PATH = 20
 class Libraries:
     """One region's tree, with what its names lead to; `check` yields what breaks these rules."""
 
-    def __init__(
-        self, tree: ast.Module, nodes: Sequence[ast.AST], fixed: Sequence[ast.stmt]
-    ) -> None:
+    def __init__(self, tree: Tree, nodes: Sequence[ast.AST], fixed: Sequence[ast.stmt]) -> None:
+        self.tree = tree
         self.nodes = nodes
-        self.roots = fixed_roots(tree, fixed)
-        self.parents = {id(child): node for node in nodes for child in ast.iter_child_nodes(node)}
+        self.fixed = {each.name for each in module_bindings(fixed)}
 
     def check(self) -> Iterator[Found]:
         for node in self.nodes:
@@ -41,25 +35,35 @@ class Libraries:
                 case ast.Name():
                     yield from self._module(node)
                     yield from self._builtin(node)
-                    yield from self._form(node, node.id)
                 case ast.Attribute():
                     yield from self._module(node)
                     yield from self._library(node)
-                    yield from self._form(node, node.attr)
                     yield from self._target(node)
-                    yield from _format(node)
                 case ast.Subscript():
                     yield from self._target(node)
                 case ast.Call():
                     yield from self._call(node)
-                case ast.MatchClass(kwd_attrs=names) if not FORMATS.isdisjoint(names):
-                    yield at("call-form", node, "this takes a text's `format`")
                 case ast.Import():
                     for alias in node.names:
                         yield from self._import(alias.name, node)
+                        top, *_ = alias.name.split(".")
+                        yield from self._imported(alias, alias.name if alias.asname else top, node)
                 case ast.ImportFrom(level=0, module=str(module)):
                     for alias in node.names:
                         yield from self._import(f"{module}.{alias.name}", node)
+                        yield from self._imported(alias, f"{module}.{alias.name}", node)
+
+    def _imported(self, alias: ast.alias, path: str, node: ast.stmt) -> Iterator[Found]:
+        """For the module `path` under the name that an import gives it."""
+        name, scope = alias.asname or path.rpartition(".")[2], self.tree.scope_of(node)
+        if not _is_module(path) or (scope is None and name in self.fixed):
+            return
+        if isinstance(scope, ast.ClassDef):
+            message = f"the module `{path}` is imported inside a class, as an attribute of it"
+            yield at("module-value", node, message)
+        elif self.tree.roots.get(id(alias)) != path:
+            message = f"`{name}` stands for the module `{path}` here and for something else, too"
+            yield at("module-value", node, message)
 
     def _import(self, path: str, node: ast.stmt) -> Iterator[Found]:
         parts = path.split(".")
@@ -69,25 +73,27 @@ class Libraries:
             yield from library_name(".".join(parts[:index]), parts[index], node)
 
     def _library(self, node: ast.Attribute) -> Iterator[Found]:
-        path = dotted(node.value, self.roots)
+        path = self.tree.path_of(node.value)
         if path is not None:
             yield from library_name(path, node.attr, node)
 
     def _module(self, node: ast.Name | ast.Attribute) -> Iterator[Found]:
-        path = dotted(node, self.roots)
+        path = self.tree.path_of(node)
         if path is None or not isinstance(node.ctx, ast.Load):
             return
-        if path not in MODULES and path not in ALLOWED_IMPORTS:
+        if not _is_module(path):
             return
-        match self.parents.get(id(node)):
+        match self.tree.parents.get(id(node)):
             case ast.Attribute():
                 return
             case ast.Call(func=ast.Name(id=name), args=[first, *_]) if first is node:
                 if name in ATTRIBUTE_CALLS or name == "hasattr":
                     return
-            case ast.Assign(value=value, targets=[ast.Name()]) if value is node and "." in path:
+            case ast.Assign(value=value, targets=[ast.Name() as name]) if value is node:
                 # `D = torch.distributions`: the rules follow the new name, not into a class.
-                if not isinstance(self.parents.get(id(self.parents[id(node)])), ast.ClassDef):
+                followed = self.tree.roots.get(id(name)) == path
+                inside = isinstance(self.tree.scope_of(node), ast.ClassDef)
+                if followed and "." in path and not inside:
                     return
         yield at("module-value", node, f"the module `{path}` is used as a value")
 
@@ -95,17 +101,17 @@ class Libraries:
         name = node.id
         if name not in GUARDED or not isinstance(node.ctx, ast.Load):
             return
-        parent = self.parents.get(id(node))
+        parent = self.tree.parents.get(id(node))
         child: ast.AST = node
         if isinstance(parent, ast.Attribute) and name == "object":
             # A frozen dataclass sets its own attributes so.
-            match self.parents.get(id(parent)):
+            match self.tree.parents.get(id(parent)):
                 case ast.Call(
                     func=func, args=[ast.Name(id="self"), ast.Constant(value=str(attribute)), _]
                 ) if func is parent and parent.attr == "__setattr__" and not is_special(attribute):
                     return
         while isinstance(parent, ast.Tuple | ast.Subscript | ast.BinOp):
-            child, parent = parent, self.parents.get(id(parent))
+            child, parent = parent, self.tree.parents.get(id(parent))
         match parent:
             case ast.Call(func=func) if func is node:
                 if name != "object":
@@ -129,49 +135,6 @@ class Libraries:
                 return
         yield at("builtin-value", node, f"`{name}` is used as a value")
 
-    def _form(self, node: ast.Name | ast.Attribute, name: str) -> Iterator[Found]:
-        """`dataclass`, `wraps` and `super` in the forms whose effect can be read."""
-        if not isinstance(node.ctx, ast.Load):
-            return
-        parent = self.parents.get(id(node))
-        call = parent if isinstance(parent, ast.Call) and parent.func is node else None
-        match name:
-            case "dataclass":
-                message = "`dataclass` is not the decorator directly above a class"
-                above = parent if call is None else self.parents.get(id(call))
-                mine = node if call is None else call
-                good = (
-                    isinstance(above, ast.ClassDef)
-                    and bool(above.decorator_list)
-                    and above.decorator_list[-1] is mine
-                )
-            case "wraps":
-                message = "`wraps` is not called with one function and nothing else"
-                good = (
-                    call is not None
-                    and len(call.args) == 1
-                    and not call.keywords
-                    and not isinstance(call.args[0], ast.Starred)
-                )
-            case "compile" if dotted(node, self.roots) == "torch.compile":
-                # A backend that is a function gets a graph that makes code of text.
-                message = "`torch.compile` is used as a value, or with options that are no literals"
-                good = (
-                    isinstance(parent, ast.FunctionDef)
-                    if call is None
-                    else all(
-                        each.arg is not None and isinstance(each.value, ast.Constant)
-                        for each in call.keywords
-                    )
-                )
-            case "super" if isinstance(node, ast.Name):
-                message = "`super` is used without being called"
-                good = call is not None
-            case _:
-                return
-        if not good:
-            yield at("call-form", node, message)
-
     def _target(self, node: ast.Attribute | ast.Subscript) -> Iterator[Found]:
         if not isinstance(node.ctx, ast.Load):
             yield from self._changed(node.value, node)
@@ -183,11 +146,13 @@ class Libraries:
             case ast.Call(
                 func=ast.Name(id="getattr"), args=[first, ast.Constant(value=str(name)), *_]
             ):
-                path = dotted(first, self.roots)
+                path = self.tree.path_of(first)
                 if path is not None:
                     yield from library_name(path, name, node)
-                if name in FORMATS:
-                    yield at("call-form", node, f"this takes a text's `{name}`")
+                    # `getattr(torch.backends, "mps", None) is not None` asks what there is.
+                    asks = isinstance(self.tree.parents.get(id(node)), ast.Compare)
+                    if _is_module(whole := f"{path}.{name}") and not asks:
+                        yield at("module-value", node, f"the module `{whole}` is used as a value")
 
     def _changed(self, owner: ast.expr, node: ast.expr) -> Iterator[Found]:
         """For an assignment to an attribute or an element of `owner`."""
@@ -214,8 +179,8 @@ class Libraries:
                     return
                 case _:
                     break
-        path = self.roots.get(id(root))
-        if path is not None and not (dotted(owner, self.roots) or path).startswith(SETTINGS):
+        path = self.tree.roots.get(id(root))
+        if path is not None and not (self.tree.path_of(owner) or path).startswith(SETTINGS):
             yield at("fixed-attribute", node, f"this changes a part of `{path.lstrip('.')}`")
         elif through_class and not (isinstance(root, ast.Name) and root.id == "self"):
             yield at("fixed-attribute", node, "this changes the class of another object")
@@ -223,24 +188,15 @@ class Libraries:
 
 def library_name(path: str, name: str, node: ast.AST) -> Iterator[Found]:
     """For the attribute `name` of what `path` stands for."""
-    if path.startswith(".") or is_special(name):
-        return
-    if is_refused_attribute(name):
-        return  # `refused-attribute`, whatever it belongs to.
-    if name.startswith("_") and not name.startswith("_foreach_"):
-        yield at("library-private", node, f"`{name}` is private to `{path}`")
-    elif name not in LIBRARY_PARTS.get(path, {name} - LIBRARY_REFUSED - CARRIED):
-        yield at("library-private", node, f"`{name}` of `{path}` is not available")
+    if path.startswith(".") or is_special(name) or is_refused_attribute(name):
+        return  # `refused-attribute` and others, whatever it belongs to.
+    problem = library_problem(path, name)
+    if problem is None and (own := CARRIED_MODULES.get(f"{path}.{name}")) is not None:
+        problem = f"`{name}` of `{path}` is the module `{own}`, "
+        problem += "to be named so" if _is_module(own) else "which is not available"
+    if problem is not None:
+        yield at("library-private", node, problem)
 
 
-def _format(node: ast.Attribute) -> Iterator[Found]:
-    """`format` reads attributes by what stands in its text, so that text has to stand there."""
-    if node.attr not in FORMATS or not isinstance(node.ctx, ast.Load):
-        return
-    match node.value:
-        case ast.Constant(value=str(text)):
-            if re.search(r"\{[^{}:!]*[.\[]", text):
-                message = f"a field of this `{node.attr}` reads an attribute or an element"
-                yield at("call-form", node, message)
-        case _:
-            yield at("call-form", node, f"`{node.attr}` of a text that does not stand here")
+def _is_module(path: str) -> bool:
+    return path in MODULES or path in ALLOWED_IMPORTS

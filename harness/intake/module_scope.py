@@ -86,8 +86,76 @@ def dotted(node: ast.AST, roots: Mapping[int, str]) -> str | None:
     return None if root is None else ".".join([root, *reversed(names)])
 
 
+class Tree:
+    """A region's tree: what stands around a node, where it is evaluated and what it leads to."""
+
+    def __init__(
+        self, tree: ast.Module, nodes: Sequence[ast.AST], fixed: Sequence[ast.stmt]
+    ) -> None:
+        self.roots = fixed_roots(tree, fixed)
+        self.parents = {id(child): node for node in nodes for child in ast.iter_child_nodes(node)}
+        self._scopes: dict[int, ast.AST] = {}
+        """By id, the function, class, lambda or comprehension whose names a node sees first."""
+        self._find_scopes(tree)
+        self.read = {
+            (id(self.scope_of(each)), each.id)
+            for each in nodes
+            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)
+        }
+        """The names that are read, each with the id of its scope."""
+
+    def path_of(self, node: ast.AST) -> str | None:
+        """As `dotted`."""
+        return dotted(node, self.roots)
+
+    def is_library(self, node: ast.AST) -> bool:
+        """Whether it is a library's, or a part of one, under whatever name."""
+        path = self.path_of(node)
+        return path is not None and not path.startswith(".")
+
+    def name_of(self, node: ast.AST) -> str | None:
+        """The name under which a library has it, or that stands here; None for no name."""
+        if (path := self.path_of(node)) is not None:
+            return path.rpartition(".")[2]
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name):
+                return name
+        return None
+
+    def scope_of(self, node: ast.AST) -> ast.AST | None:
+        """Where its names are looked up first; None for the module."""
+        return self._scopes.get(id(node))
+
+    def _find_scopes(self, tree: ast.Module) -> None:
+        stack: list[tuple[ast.AST, ast.AST | None]] = [(tree, None)]
+        while stack:
+            node, scope = stack.pop()
+            if scope is not None:
+                self._scopes[id(node)] = scope
+            inside: Sequence[ast.AST] = []
+            match node:
+                case ast.FunctionDef(body=body) | ast.AsyncFunctionDef(body=body):
+                    inside = body
+                case ast.ClassDef(body=body):
+                    inside = body
+                case ast.Lambda(body=value):
+                    inside = [value]
+                case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                    first = node.generators[0]
+                    stack.append((first.iter, scope))
+                    inside = [each for each in ast.iter_child_nodes(node) if each is not first]
+                    inside += [first.target, *first.ifs]
+                    stack += [(each, node) for each in inside]
+                    continue
+            mine = {id(each) for each in inside}
+            stack += [
+                (each, node if id(each) in mine else scope) for each in ast.iter_child_nodes(node)
+            ]
+
+
 def fixed_roots(tree: ast.Module, fixed: Sequence[ast.stmt]) -> dict[int, str]:
-    """By id, each Name node that stands for something of the fixed part or of a library.
+    """By id, each Name and each alias of an import that stands for something of the fixed part or
+    of a library.
 
     Its value is the path of the import, or of what another name is bound to (`D = torch.nn`), or
     the name itself after a dot. A function's own names hide those of the module; a class's do not.
@@ -117,6 +185,11 @@ class _Roots:
                 path = _look_up(node.id, scopes)
                 if path is not None:
                     self.found[id(node)] = path
+            case ast.Import() | ast.ImportFrom():
+                for alias in node.names:
+                    path = _look_up(alias.asname or alias.name.split(".")[0], scopes)
+                    if path is not None:
+                        self.found[id(alias)] = path
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 outside = [*node.decorator_list, *_evaluated(node.args), node.returns]
                 inside = node.body

@@ -31,13 +31,16 @@ REFUSED_ATTRIBUTES = words(
     # Ways from an object to its class tree, code or frames.
     "mro tb_frame tb_next gi_frame gi_code cr_frame cr_code ag_frame ag_code "
     "f_back f_builtins f_code f_globals f_locals co_code co_consts "
+    # What an AttributeError was asked for: the module itself, where that has no such attribute.
+    "obj "
     "FunctionType CodeType LambdaType MethodType ModuleType getframe "
     # Attribute access and evaluation by text, and files made of text.
     "attrgetter methodcaller get_type_hints ForwardRef Formatter io StringIO BytesIO "
     "get_args get_annotations evaluate_forward_ref singledispatch singledispatchmethod "
     "make_dataclass runstring _evaluate "
     # Classes made without a class statement, and names put into or taken from a module by text.
-    "ABCMeta EnumMeta EnumType new_class prepare_class global_enum convert_ "
+    "ABCMeta EnumMeta EnumType NamedTupleMeta GenericMeta FunctionMeta new_class prepare_class "
+    "global_enum convert_ "
     "update_wrapper WRAPPER_ASSIGNMENTS redirect_stdout redirect_stderr RedirectStream chdir "
     # Files and programs.
     "tofile dump dumps from_file fromfile memmap open_memmap genfromtxt loadtxt savetxt savez "
@@ -46,14 +49,6 @@ REFUSED_ATTRIBUTES = words(
     "formatwarning showwarning warn_explicit "
     "datapipes IterDataPipe MapDataPipe DFIterDataPipe FileOpener FileLister"
 )
-
-MODULES = words(
-    "torch.nn torch.nn.functional torch.nn.init torch.nn.utils torch.optim "
-    "torch.optim.lr_scheduler torch.autograd torch.distributions torch.func torch.linalg torch.fft "
-    "torch.special torch.cuda torch.amp torch.utils torch.utils.data torch.jit torch.backends "
-    "torch.random numpy.random numpy.linalg numpy.fft numpy.lib collections.abc"
-)
-"""Names for these are modules, beside those for what a plain `import` brings."""
 
 LIBRARY_REFUSED = words(
     # Of torch: files, programs, code made of text.
@@ -64,9 +59,14 @@ LIBRARY_REFUSED = words(
     # Of numpy.
     "f2py ctypeslib distutils npyio core test tests lookfor source safe_eval info show_config "
     # Of any: what makes a function or a class out of names.
-    "types stdlib_re weakref"
+    "types stdlib_re weakref fields Field"
 )
 """Refused as attributes of a library, free as names of one's own (`self.save`, `self.load`)."""
+INSTEAD = {
+    "fields": "`asdict`, `astuple` and `replace` of `dataclasses` are",
+    "Field": "`field` of `dataclasses` is, in a class below `@dataclass`",
+}
+"""For some of what a library has and a region has not: what there is."""
 LIBRARY_PARTS = {
     "torch.utils": words("data checkpoint"),
     "torch.compiler": words("disable is_compiling allow_in_graph cudagraph_mark_step_begin"),
@@ -86,7 +86,7 @@ METHODS = words(
     "rmul imul matmul rmatmul truediv rtruediv floordiv rfloordiv mod rmod divmod pow rpow neg pos "
     "abs round invert and or xor "
     "post_init set_name get set missing getattr setattr delattr copy deepcopy getstate setstate "
-    "reduce reduce_ex getnewargs getnewargs_ex init_subclass class_getitem torch_function"
+    "init_subclass class_getitem torch_function"
 )
 DEFINED_SPECIAL = frozenset(f"__{each}__" for each in METHODS) | {"__slots__"}
 """Names with two underscores at both ends that a class may define; `super()` may read them."""
@@ -107,6 +107,9 @@ SETTINGS = "torch.backends."
 ATTRIBUTE_CALLS = frozenset({"getattr", "setattr", "delattr"})
 FORMATS = frozenset({"format", "format_map"})
 """Methods of a text that read attributes by what stands in it."""
+
+FORMS = words("dataclass field wraps catch_warnings compile")
+"""Functions of libraries that may be used in some forms alone (`form_rules`)."""
 
 PLAIN_LETTERS = frozenset("αβγδεζηθικλμνξπρςστυφχψωΓΔΘΛΞΠΣΦΨΩ") | (
     {chr(each) for each in range(0xC0, 0x180)} - set("×÷ıĸŉſ")
@@ -141,3 +144,15 @@ def is_refused_attribute(name: str) -> bool:
 def at(rule: str, node: ast.AST, message: str, other: int = 0) -> Found:
     line, column = getattr(node, "lineno", 0), getattr(node, "col_offset", -1) + 1
     return Found(rule, line, column, message, other)
+
+
+def library_problem(path: str, name: str) -> str | None:
+    """Why `name` is not to be had of the module `path` of a library; None if nothing is wrong."""
+    if is_refused_attribute(name):
+        return f"`{name}` is not available as an attribute"
+    if name.startswith("_") and not name.startswith("_foreach_"):
+        return f"`{name}` is private to `{path}`"
+    if name not in LIBRARY_PARTS.get(path, {name} - LIBRARY_REFUSED - CARRIED):
+        instead = f"; {INSTEAD[name]}" if name in INSTEAD else ""
+        return f"`{name}` of `{path}` is not available{instead}"
+    return None

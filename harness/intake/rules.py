@@ -73,7 +73,8 @@ _FORM: dict[str, Rule] = {
     ),
     "wrong-file": Rule(
         "A submission changes one file, the scaffold of its task.",
-        "Name this task's scaffold.py, by a path without `..` or `.git`.",
+        "Name this task's scaffold.py, by a path without `..` or `.git`: make the diff where both "
+        "files lie, or name them by `diff -u --label scaffold.py --label mine.py`.",
     ),
     "markdown-fence": Rule(
         "A submission is code, without the markup of a chat or a web page.",
@@ -125,7 +126,8 @@ _DIFF: dict[str, Rule] = {
         "Remove the line `\\ No newline at end of file` or make the diff anew.",
     ),
     "diff-trailing": Rule(
-        "After the last hunk only blank lines, git's trailers or a signature (`-- `) may follow.",
+        "After the last hunk only blank lines, git's trailers or a signature (`-- `) may follow, "
+        "and no line that could be part of a hunk.",
         "Remove what follows the diff.",
     ),
 }
@@ -151,8 +153,13 @@ _TEXT: dict[str, Rule] = {
         "Remove the line.",
     ),
     "invisible-characters": Rule(
-        "Invisible and direction-changing characters make code read otherwise than it runs.",
+        "Characters that are invisible, change the direction or have no meaning make code read "
+        "otherwise than it runs.",
         "Remove the character; inside a string, write it as an escape such as \\u200b.",
+    ),
+    "type-comment": Rule(
+        "Where `torch.jit` is used, it evaluates what stands behind `# type:` in a line.",
+        "Write the types as annotations; `# type: ignore[code]` may stand at a line's end.",
     ),
     "identifier": Rule(
         "Names are read as they look: in Latin letters, or Greek ones that resemble no Latin one.",
@@ -211,7 +218,8 @@ _LIBRARIES: dict[str, Rule] = {
     ),
     "module-value": Rule(
         "A module is used by attributes that are written out, so that a reader can see them.",
-        "Write `torch.relu` where it is needed, or bind that: `relu = torch.relu`.",
+        "Write `torch.relu` where it is needed, or bind that: `relu = torch.relu`. Import modules "
+        "outside of classes, each under a name of its own.",
     ),
     "fixed-attribute": Rule(
         "What the fixed part and the libraries define keeps its meaning, attributes included.",
@@ -231,7 +239,8 @@ _NAMES: dict[str, Rule] = {
     "special-name": Rule(
         "Names with two underscores at both ends belong to Python; a region may define a list of "
         "them (`__init__`, `__call__`, `__len__`, ...), and read a shorter one.",
-        "Do without it. In a method, `super().__setattr__(...)` reaches what the class defines; "
+        "Do without it. `__copy__`, `__deepcopy__`, `__getstate__` and `__setstate__` say how an "
+        "object is copied. In a method, `super().__setattr__(...)` reaches what the class defines; "
         "`super().__getstate__()` gives what `__dict__` holds.",
     ),
     "computed-attribute": Rule(
@@ -246,12 +255,14 @@ _NAMES: dict[str, Rule] = {
     ),
     "call-form": Rule(
         "In other forms this function reads or sets attributes, or runs text, by computed names.",
-        "Write `@dataclass` directly above its class, `@functools.wraps(function)`, `super()`, "
+        "Write `@dataclass` directly above its class, `name: type = field(...)` in such a class, "
+        "`@functools.wraps(function)` above a `def`, `with warnings.catch_warnings():`, `super()`, "
         "`torch.compile(function)` with literal options, and an f-string for `format`.",
     ),
     "metaclass": Rule(
         "Classes are written as class statements, without metaclasses.",
-        "Write an ordinary class.",
+        "Write an ordinary class and name its bases. Another object of x's class: `type(x)(a=1, "
+        "b=2)`, or `type(self)(1, 2)`.",
     ),
     "broad-except": Rule(
         "A handler that catches everything, or a `finally` that is left before its end, also "
@@ -313,6 +324,12 @@ _WARNINGS: dict[str, Rule] = {
     "repeated-definition": Rule(
         "Of two definitions of one name the later counts, silently: often the rest of an edit.",
         "Remove the one that is not meant, or give it another name.",
+        warns=True,
+    ),
+    "undefined-name": Rule(
+        "A name that is defined nowhere raises NameError when its line runs, which may be hours "
+        "into a training.",
+        "Correct the spelling, or define or import it.",
         warns=True,
     ),
     "unreachable-code": Rule(

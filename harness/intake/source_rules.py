@@ -7,21 +7,26 @@ honest submissions comparable and readable; what holds a dishonest one is the sa
 
 import ast
 import builtins
-import io
 import json
 import re
 import resource
 import sys
-import tokenize
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from harness.intake import construct_rules, data_rules, definition_rules
+from harness.intake import (
+    class_rules,
+    comment_rules,
+    construct_rules,
+    data_rules,
+    definition_rules,
+    form_rules,
+    name_rules,
+)
 from harness.intake.library_rules import Libraries
-from harness.intake.module_scope import Binding, module_bindings
+from harness.intake.module_scope import Binding, Tree, module_bindings
 from harness.intake.refusals import MAX_FINDINGS, MAX_MESSAGE
-from harness.intake.rule_tables import OTHER_LINE, PLAIN_LETTERS, Found, at, is_special
+from harness.intake.rule_tables import OTHER_LINE, Found, at, is_special
 from harness.intake.rules import RULES
 
 CPU_SECONDS = 2
@@ -58,19 +63,23 @@ def check(
         if isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant)
     }
     nodes = [each for each in nodes if id(each) not in alone]
-    libraries = Libraries(tree, nodes, fixed)
+    with_names = Tree(tree, nodes, fixed)
     found = [
-        *definition_rules.missing(tree, nodes, classes, pristine, libraries.roots),
+        *definition_rules.missing(tree, nodes, classes, pristine, with_names.roots),
         *definition_rules.repeated(tree, nodes),
         *definition_rules.unreachable(nodes),
         *_rebound(tree, fixed),
-        *_identifiers(region),
+        *name_rules.check(region, nodes),
+        *comment_rules.check(lines, nodes),
         *construct_rules.check(nodes),
-        *libraries.check(),
+        *class_rules.check(with_names, nodes),
+        *form_rules.check(with_names, nodes),
+        *Libraries(with_names, nodes, fixed).check(),
         *data_rules.totals(nodes),
     ]
     try:
         compile(tree, "region", "exec", dont_inherit=True)
+        found += definition_rules.undefined(region, tree, nodes, fixed)
     except SyntaxError as error:
         # What the parser lets through: a return outside a function, a parameter named twice.
         found.append(_syntax(error))
@@ -108,27 +117,6 @@ def _rebound(tree: ast.Module, fixed: Sequence[ast.stmt]) -> Iterator[Found]:
                 yield at("fixed-name", node, message)
         elif name in used:
             yield at("fixed-builtin", node, f"the fixed part uses the builtin `{name}`")
-
-
-def _identifiers(region: str) -> Iterator[Found]:
-    # The tree holds names in NFKC already: the other rules cannot be evaded so, only a reader.
-    if region.isascii():
-        return
-    for token in tokenize.generate_tokens(io.StringIO(region, newline="\n").readline):
-        name = token.string
-        # Python's parser takes for letters what this tokenizer takes for errors: a middle dot.
-        if token.type not in (tokenize.NAME, tokenize.ERRORTOKEN) or name.isascii():
-            continue
-        read = unicodedata.normalize("NFKC", name)
-        odd = next((each for each in name if not each.isascii() and each not in PLAIN_LETTERS), "")
-        if odd:
-            message = f"`{name}` holds {unicodedata.name(odd, 'a letter without a name')}"
-        elif read != name:
-            message = f"`{name}` is read as `{read}`"
-        else:
-            continue
-        column = len(token.line[: token.start[1]].encode())
-        yield Found("identifier", token.start[0], column + 1, message)
 
 
 def _in_characters(found: Found, lines: Sequence[str]) -> Found:

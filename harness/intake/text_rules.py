@@ -1,6 +1,7 @@
 """The rules on a region's text as such: no banner line in it, and nothing that cannot be seen."""
 
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
@@ -8,13 +9,24 @@ from harness.intake.refusals import MAX_FINDINGS
 from harness.intake.rule_tables import Found
 from harness.task import REGION_BEGINS, REGION_ENDS
 
-_BIDIRECTIONAL = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
-# A joiner between two non-ASCII characters is part of an emoji or of ordinary script.
+_JOINERS = "\u200c\u200d"
+"""Between two characters that are not ASCII, part of an emoji or of ordinary script."""
+_SELECTORS = "\ufe0e\ufe0f"
+"""Behind a character that has two looks: as text, or as an emoji."""
+_PREFIXES = frozenset("\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u08e2\u0890\u0891") | {
+    "\U000110bd",
+    "\U000110cd",
+}
+"""Formats that are seen, around the digits or letters that follow them."""
+_KINDS = {"Cf": "invisible", "Co": "private-use", "Cn": "unassigned", "Cs": "incomplete"}
+"""General categories (UAX #44) of characters that show nothing, or nobody knows what."""
 _INVISIBLE = re.compile(
-    rf"[{_BIDIRECTIONAL}\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2060-\u206f"
-    r"\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e007f]"
-    r"|(?<![^\x00-\x7f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f])"
+    # Of other categories, and ignored where they are shown or blank there.
+    r"[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0d\uffa0"
+    r"\U00016fe4\U0001d159\U000e0100-\U000e01ef]"
 )
+_COMING = re.compile(r"[\U0001f000-\U0001fafd\U00020000-\U0003fffd]")
+"""Unassigned ones that are for emoji and ideographs alone: younger than this Python they show."""
 
 
 def check(lines: Sequence[str]) -> list[Found]:
@@ -34,6 +46,28 @@ def _banner_lines(lines: Sequence[str]) -> Iterator[Found]:
 
 def _invisible_characters(lines: Sequence[str]) -> Iterator[Found]:
     for number, line in enumerate(lines, 1):
-        for match in _INVISIBLE.finditer(line):
-            message = f"the invisible character U+{ord(match[0]):04X}"
-            yield Found("invisible-characters", number, match.start() + 1, message)
+        if line.isascii():
+            continue
+        for index, character in enumerate(line):
+            if not character.isascii() and (kind := _kind(line, index)) is not None:
+                message = f"the {kind} character U+{ord(character):04X}"
+                yield Found("invisible-characters", number, index + 1, message)
+
+
+def _kind(line: str, index: int) -> str | None:
+    """What is wrong with the character there; None if it is seen as what it is."""
+    character = line[index]
+    before, after = line[index - 1 : index], line[index + 1 : index + 2]
+    if character in _JOINERS:
+        fits = all(each > "\x7f" and each not in _JOINERS for each in (before, after))
+    elif character in _SELECTORS:
+        # `1`, the selector, and a keycap around both.
+        fits = (before > "\x7f" and before not in _SELECTORS) or after == "\u20e3"
+    elif character in _PREFIXES:
+        fits = after > "\x7f" and after not in _PREFIXES
+    elif _INVISIBLE.match(character):
+        fits = False
+    else:
+        kind = _KINDS.get(unicodedata.category(character))
+        return None if kind == "unassigned" and _COMING.match(character) else kind
+    return None if fits else "invisible"

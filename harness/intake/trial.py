@@ -249,9 +249,9 @@ def _findings(conversation: Conversation, submission: Submission) -> list[Findin
 
 def _failure(failed: Failed, submission: Submission) -> Finding:
     at, verdict, words = failed
-    rule = _RULE_OF_VERDICT.get(verdict.kind, "")
-    if words is not None and rule != "trial-limits":
-        rule = _RULE_OF_WORDS.get(words.kind, rule)
+    rule, cause = _RULE_OF_VERDICT.get(verdict.kind, ""), verdict.cause
+    if words is not None and rule != "trial-limits" and words.kind in _RULE_OF_WORDS:
+        rule, cause = _RULE_OF_WORDS[words.kind], words.text
     place = "when it is imported" if at is None else f"at the shapes of {at.environment.id}"
     line = words.line if words else 0
     where = _handed_in(submission, line)
@@ -259,7 +259,7 @@ def _failure(failed: Failed, submission: Submission) -> Finding:
         rule,
         where.file if where else submission.file,
         where.line if where else None,
-        f"{place}: {verdict.cause}",
+        f"{place}: {cause}",
         text=submission.source.decode().split("\n")[line - 1] if where else "",
         detail=_with_own_lines(verdict.detail or verdict.log_tail, submission),
     )

@@ -8,15 +8,24 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
 
-from harness.intake.diff_kinds import COMMIT, GIT, other_kind
-from harness.intake.proposal import file_problem, path_problem
+from harness.intake.diff_kinds import COMMIT, GIT, is_mail, other_kind
+from harness.intake.proposal import SCAFFOLD, file_problem, path_problem
 from harness.intake.refusals import refuse
 
-_HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
+MAX_LINES = 50_000
+"""Of one side of a hunk. A region has at most 32 KiB."""
+MAX_LOST = 3
+"""Blank context lines that a diff may have lost at its end: as many as the context of one."""
+
+_NUMBER = "[0-9]{1,9}"
+_HUNK = re.compile(rf"@@ -({_NUMBER})(?:,({_NUMBER}))? \+({_NUMBER})(?:,({_NUMBER}))? @@")
+_NAMES_SCAFFOLD = re.compile(rf'[ /\\"]{re.escape(SCAFFOLD)}(?=[ "]|$)')
 _OCTAL = re.compile(r"\\([0-7]{3})")
 """How git writes a byte of a quoted path."""
-_TIMESTAMP = re.compile(r"\s\d{4}-\d\d-\d\d[ T].*$")
+_TIMESTAMP = re.compile(r"\s[0-9]{4}-[0-9]{2}-[0-9]{2}[ T].*$")
 _TRAILER = re.compile(r"(?:base-commit|prerequisite-patch-id): [0-9a-f]+$")
+_SIGNATURES = ("-- ", "--")
+"""What a mail's signature begins with."""
 _EXTENDED = (
     # Lines between `diff --git` and the first hunk that ask for more than a change of text.
     (("rename ", "copy ", "similarity index ", "dissimilarity index "), "diff-rename"),
@@ -49,7 +58,14 @@ class Hunk(NamedTuple):
         return [line.text for line in self.lines if line.sign in (" ", sign)]
 
 
-def parse(lines: Sequence[str], file: str, task: str) -> tuple[Hunk, ...]:
+class Parsed(NamedTuple):
+    """The hunks of a diff, and what was supplied, a sentence each."""
+
+    hunks: tuple[Hunk, ...]
+    notes: tuple[str, ...]
+
+
+def parse(lines: Sequence[str], file: str, task: str) -> Parsed:
     """The hunks of a diff of one file named scaffold.py. Raises Refused with the diff's line."""
     other = other_kind(lines)
     if other is not None and not any(line.startswith("@@ -") for line in lines):
@@ -68,8 +84,9 @@ class _Parser:
         self.file = file
         self.task = task
         self.at = 0
+        self.notes: tuple[str, ...] = ()
 
-    def parse(self) -> tuple[Hunk, ...]:
+    def parse(self) -> Parsed:
         self._preamble()
         hunks = []
         while self.at < len(self.lines) and self.lines[self.at].startswith("@@"):
@@ -77,11 +94,12 @@ class _Parser:
         if not hunks:
             self._refuse("diff-header", self.at, "a hunk (`@@ -...`) is expected here")
         self._epilogue()
-        return tuple(hunks)
+        return Parsed(tuple(hunks), self.notes)
 
     def _preamble(self) -> None:
         """Everything up to the first hunk: a mail's text, a program's header, the two names."""
         git = False
+        self.at = self._message()
         while self.at < len(self.lines):
             line = self.lines[self.at]
             if line.startswith(GIT):
@@ -92,6 +110,13 @@ class _Parser:
                     self._refuse(rule, self.at, "this line asks for more than new text")
             if _BINARY.match(line):
                 self._refuse("diff-binary", self.at, "this is no text")
+            following, second = self._line(self.at + 1), self._line(self.at + 2)
+            if line.startswith("--- ") and not following and second.startswith("+++ "):
+                message = (
+                    "a blank line stands between this and the next: join what difflib gives with "
+                    '`"".join`, or give it `lineterm=""`'
+                )
+                self._refuse("diff-header", self.at, message)
             if line.startswith("@@ -"):
                 self._refuse("diff-header", self.at, "no file is named before this hunk")
             if self._begins_file(self.at):
@@ -99,6 +124,16 @@ class _Parser:
                 return
             self.at += 1
         self._refuse("diff-header", len(self.lines) - 1, "the diff names no file and has no hunk")
+
+    def _message(self) -> int:
+        """The index behind a mail's message, which may hold anything: git ends it so, too."""
+        start = next(index for index, line in enumerate(self.lines) if line.strip())
+        if not is_mail(self.lines[start]):
+            return 0
+        for index, line in enumerate(self.lines):
+            if line.rstrip() == "---" or line.startswith(GIT) or self._begins_file(index):
+                return index
+        return 0
 
     def _git_names(self, line: str) -> None:
         others = [n for n in range(self.at + 1, len(self.lines)) if self._line(n).startswith(GIT)]
@@ -108,6 +143,8 @@ class _Parser:
         for part in re.split(r'[ "]', line):
             if problem := path_problem(part, self.task):
                 self._refuse("wrong-file", self.at, problem)
+        if not _NAMES_SCAFFOLD.search(line):
+            self._refuse("wrong-file", self.at, f"this names another file than `{SCAFFOLD}`")
 
     def _names(self) -> None:
         old, new = (_path(self.lines[self.at + offset]) for offset in (0, 1))
@@ -131,10 +168,16 @@ class _Parser:
             self._refuse("diff-header", start, "line 0 does not exist; lines count from 1")
         if declared == (0, 0):
             self._refuse("diff-counts", start, "this hunk declares no lines")
+        if max(declared) > MAX_LINES:
+            message = f"this hunk declares {max(declared):,} lines; at most {MAX_LINES:,} are read"
+            self._refuse("diff-counts", start, message)
         self.at += 1
         lines: list[Line] = []
         old, new = declared
         while old > 0 or new > 0:
+            if self.at == len(self.lines) and lines and old == new <= MAX_LOST:
+                self._supply(lines, old)
+                break
             line = self._line(self.at) if self.at < len(self.lines) else "@"
             # Mailers and editors strip the space of an empty context line.
             sign = line[0] if line else " "
@@ -154,6 +197,19 @@ class _Parser:
             self._miscounted(start, declared)
         return Hunk(start + 1, first - 1 if declared[0] else first, tuple(lines))
 
+    def _supply(self, lines: list[Line], count: int) -> None:
+        """Blank context lines, which a paste or an editor took from the end of the diff.
+
+        With them it took the CR of the line before, where the compared files have one.
+        """
+        crlf = any(line.text.endswith("\r\n") for line in lines[:-1] if line.sign != "+")
+        end = "\r\n" if crlf else "\n"
+        if crlf and not lines[-1].text.endswith(end):
+            lines[-1] = lines[-1]._replace(text=lines[-1].text.removesuffix("\n") + end)
+        lines += [Line(" ", end, len(self.lines))] * count
+        plural = "s" if count > 1 else ""
+        self.notes += (f"The diff lacked {count} blank context line{plural} at its end: supplied.",)
+
     def _no_newline(self, lines: list[Line]) -> None:
         if not lines or not lines[-1].text.endswith("\n"):
             self._refuse("diff-newline", self.at, "this mark belongs to no line")
@@ -163,7 +219,7 @@ class _Parser:
     def _ends_here(self) -> bool:
         """Whether the line opens a mail's signature or the next file."""
         line = self.lines[self.at]
-        return line in ("-- ", "--") or self._begins_file(self.at)
+        return line in _SIGNATURES or self._begins_file(self.at)
 
     def _begins_file(self, index: int) -> bool:
         return self._line(index).startswith("--- ") and self._line(index + 1).startswith("+++ ")
@@ -173,7 +229,7 @@ class _Parser:
             self._refuse("diff-kind", start, "this is a diff of words")
         self.at = start + 1
         found: list[str] = []
-        while self.at < len(self.lines) and not self._ends_here():
+        while self.at < min(len(self.lines), start + MAX_LINES) and not self._ends_here():
             line = self.lines[self.at]
             if line and line[0] not in " +-\\":
                 break
@@ -197,7 +253,9 @@ class _Parser:
                 self._refuse("diff-header", index, "no file is named directly before this hunk")
             if line.startswith(GIT) or self._begins_file(index):
                 self._refuse("diff-several", index, "another change begins here")
-            signature = signature or line in ("-- ", "--")
+            if signature and line.startswith(("+", "-")) and line not in _SIGNATURES:
+                self._refuse("diff-trailing", index, "this line belongs to no hunk")
+            signature = signature or line in _SIGNATURES
             if line.strip() and not signature and not _TRAILER.match(line):
                 if COMMIT.match(line):
                     self._refuse("diff-several", index, "another commit begins here")

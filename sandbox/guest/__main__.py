@@ -89,7 +89,7 @@ def _live(channel: wire.Channel, config: dict[str, Any], artefact: bytes) -> Non
 
 def _last_words(error: Exception) -> bytes:
     if type(error) in _OWN_WORDS:
-        return wire.encode_failure(_OWN_WORDS[type(error)], str(error))
+        return wire.encode_failure(_OWN_WORDS[type(error)], str(error), getattr(error, "line", 0))
     frames = [
         each
         for each in traceback.extract_tb(error.__traceback__)

@@ -86,6 +86,8 @@ class TrainingEnvironment:
 
     def log(self, metrics: Mapping[str, Any]) -> None:
         """Hand over scalars for the log; other things, and more than 64, are left out and said."""
+        if not isinstance(metrics, Mapping):
+            raise TypeError(f"update must return a dict of scalars; it returned {metrics!r:.80}")
         kept: dict[str, float] = {}
         for name, value in metrics.items():
             number = _scalar(value)

@@ -6,10 +6,17 @@ import numpy as np
 
 
 class BadAction(Exception):
-    """An action, or a batch of them, that the task does not take; the message says which it was."""
+    """An action, or a batch of them, that the task does not take."""
+
+    def __init__(self, method: str, problem: str) -> None:
+        """`method` of the submission returned it; `problem` goes on from there."""
+        super().__init__(f"{method} returned {problem}")
+        self.method = method
+        self.line = 0
+        """Of the source, 1-based: where the method begins; 0 for unknown."""
 
 
-def checked_shape(what: str, actions: Any, shape: tuple[int, ...]) -> np.ndarray:
+def checked_shape(method: str, actions: Any, shape: tuple[int, ...]) -> np.ndarray:
     """`actions` as a contiguous float32 array of exactly that shape.
 
     The host sees bytes and can only count them: here a transposed or nested batch is told apart.
@@ -17,8 +24,8 @@ def checked_shape(what: str, actions: Any, shape: tuple[int, ...]) -> np.ndarray
     try:
         array = np.ascontiguousarray(actions, dtype=np.float32)
     except (TypeError, ValueError) as error:
-        raise BadAction(f"{what} returned no array of numbers: {error}") from error
+        raise BadAction(method, f"no array of numbers: {error}") from error
     # ascontiguousarray makes a scalar 1-D; a scalar is no action.
     if np.shape(actions) != shape:
-        raise BadAction(f"{what} returned shape {np.shape(actions)}; {shape} is needed")
+        raise BadAction(method, f"shape {np.shape(actions)}; {shape} is needed")
     return array

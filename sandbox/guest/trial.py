@@ -5,6 +5,7 @@ real environment is needed to find a crash that would else come after an hour of
 """
 
 import contextlib
+import inspect
 import sys
 from collections.abc import Mapping
 from types import ModuleType
@@ -19,7 +20,7 @@ from sandbox.guest.parameters import count_by_module
 from sandbox.guest.policy import STATE_DICT, export_policy
 from sandbox.guest.shapes import BadAction
 from sandbox.guest.source import MODULE_NAME, act, load_actor, load_source, seed_everything
-from sandbox.wire import Counts, Frame, Kind, Transition
+from sandbox.wire import SOURCE_NAME, Counts, Frame, Kind, Transition
 
 OBSERVATIONS = 16
 """On which the live and the reloaded policy are compared."""
@@ -49,9 +50,13 @@ def _try_one(clock: Clock, module: ModuleType, source: str, config: Mapping[str,
     vars(module).update(check_budget=kept.check_budget, export_policy=kept.export_policy)
     host = _MadeUpHost(config)
     environment = TrainingEnvironment(host, clock, config)
-    with contextlib.suppress(_Over):
-        module.train(environment)
-    _compare(module, kept, environment, source, config["seed"])
+    try:
+        with contextlib.suppress(_Over):
+            module.train(environment)
+        _compare(module, kept, environment, source, config["seed"])
+    except BadAction as error:
+        error.line = kept.line_of(error.method)
+        raise
     return Counts(sum(kept.by_attribute.values()), len(kept.artefact), kept.by_attribute)
 
 
@@ -63,18 +68,33 @@ class _Kept:
     """What the scaffold handed to its two watched helpers last."""
 
     def __init__(self) -> None:
+        self.algorithm: object = None
         self.by_attribute: dict[str, int] = {}
         self.policy = torch.nn.Module()
         self.artefact = b""
 
     def check_budget(self, algorithm: object, budget: int) -> int:
         """Counts alone: what is over the budget somewhere is still tried everywhere."""
+        self.algorithm = algorithm
         self.by_attribute = count_by_module(algorithm)
         return sum(self.by_attribute.values())
 
     def export_policy(self, policy: torch.nn.Module) -> bytes:
         self.policy, self.artefact = policy, export_policy(policy)
         return self.artefact
+
+    def line_of(self, method: str) -> int:
+        """Where that method of the algorithm or of the policy begins; 0 for unknown."""
+        for each in (self.algorithm, self.policy):
+            function = inspect.unwrap(getattr(type(each), method, _not_there))
+            code = getattr(function, "__code__", None)
+            if code is not None and code.co_filename == SOURCE_NAME:
+                return int(code.co_firstlineno)
+        return 0
+
+
+def _not_there() -> None:
+    """Stands in for a method that is made in another way than by `def`."""
 
 
 class _MadeUpHost:
@@ -160,13 +180,11 @@ def _compare(
     )
 
 
-def _finite(what: str, payload: bytes, action_dim: int) -> np.ndarray:
+def _finite(method: str, payload: bytes, action_dim: int) -> np.ndarray:
     actions = np.frombuffer(payload, dtype=np.float32).reshape(-1, action_dim)
     wrong = np.argwhere(~np.isfinite(actions))
     if len(wrong):
         row, column = wrong[0]
-        raise BadAction(
-            f"{what} returned {actions[row, column]} as component {column} of an action; finite "
-            "numbers are needed"
-        )
+        problem = f"{actions[row, column]} as component {column} of an action"
+        raise BadAction(method, f"{problem}; finite numbers are needed")
     return actions
