@@ -177,7 +177,7 @@ def rules(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Print every rule, why it is there and what to do; and the names and sizes that they know."""
-    from harness.intake import rulebook
+    from harness.intake.rules import rulebook
 
     print(rulebook.to_json() if as_json else rulebook.to_text(), end="")
 

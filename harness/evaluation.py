@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple, Protocol
 from harness import keys
 from harness.executors.base import Executor, Job
 from harness.files import write_durably
-from harness.intake.canonical import canonical_patch
+from harness.intake.forms.canonical import canonical_patch
 from harness.intake.submission import Submission
 from harness.layout import (
     LOCK,

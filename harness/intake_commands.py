@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cli import ExitStatus
-from harness.intake.canonical import canonical_patch
-from harness.intake.proposal import Scaffold
+from harness.intake.forms.canonical import canonical_patch
+from harness.intake.forms.proposal import Scaffold
 from harness.intake.refusals import Finding, Refused
 from harness.intake.submission import HandedIn, Submission, assemble, judge, read
 from harness.task import REPOSITORY, TASKS, HeldOut, Task

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.intake.canonical import canonical_patch
-from harness.intake.proposal import Scaffold
+from harness.intake.forms.canonical import canonical_patch
+from harness.intake.forms.proposal import Scaffold
 from harness.intake.refusals import Finding, Refused
 from harness.intake.submission import HandedIn, Submission, assemble, judge, read
 from harness.intake.text import split_lines

@@ -16,11 +16,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.intake import diff_form, limited_child, source_rules, unified_diff
-from harness.intake.module_scope import module_bindings
-from harness.intake.proposal import Scaffold
+from harness.intake.forms import diff_form, unified_diff
+from harness.intake.forms.proposal import Scaffold
 from harness.intake.refusals import Finding, Refused, finding, printable
-from harness.intake.rules import RULES
+from harness.intake.rules import limited_child, source_rules
+from harness.intake.rules.module_scope import module_bindings
+from harness.intake.rules.table import RULES
 from harness.intake.submission import Submission, accept
 from harness.intake.text import MAX_FILE_BYTES, split_lines
 from harness.task import REGION_BEGINS, REGION_ENDS, Task

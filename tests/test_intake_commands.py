@@ -10,8 +10,8 @@ import time
 import pytest
 
 from harness import intake_commands
-from harness.intake import rulebook
-from harness.intake.rules import RULES
+from harness.intake.rules import rulebook
+from harness.intake.rules.table import RULES
 from harness.intake.submission import accept
 from harness.intake_commands import Mistake, new
 from harness.task import REPOSITORY, Task

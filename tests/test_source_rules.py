@@ -9,10 +9,11 @@ from collections import Counter
 
 import pytest
 
-from harness.intake import data_rules, limited_child, rulebook, source_rules, text_rules, trial
+from harness.intake import trial
 from harness.intake.refusals import MAX_FINDINGS, Refused, finding
-from harness.intake.rule_tables import Found
-from harness.intake.rules import GROUPS, RULES
+from harness.intake.rules import data_rules, limited_child, rulebook, source_rules, text_rules
+from harness.intake.rules.rule_tables import Found
+from harness.intake.rules.table import GROUPS, RULES
 from harness.task import REGION_ENDS, REPOSITORY, Task
 
 TASK = Task.load("rl-offpolicy-continuous")
@@ -851,10 +852,10 @@ def test_the_rules_on_text_take_no_longer_for_odd_text():
 
 
 def test_the_list_of_the_libraries_modules_is_current():
-    command = [sys.executable, "-m", "harness.intake.list_modules"]
+    command = [sys.executable, "-m", "harness.intake.rules.list_modules"]
     listed = subprocess.run(command, cwd=REPOSITORY, capture_output=True, check=True).stdout
-    path = REPOSITORY / "harness" / "intake" / "library_modules.py"
-    assert listed.decode() == path.read_text(), "python -m harness.intake.list_modules prints it"
+    path = REPOSITORY / "harness/intake/rules/library_modules.py"
+    assert listed.decode() == path.read_text(), "stale: list_modules.py prints it"
 
 
 ENDINGS = [

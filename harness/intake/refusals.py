@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NoReturn
 
-from harness.intake.rules import RULES
+from harness.intake.rules.table import RULES
 
 MAX_FINDINGS = 50
 """More are counted and not shown: a hostile text must not make the host write a book."""

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.intake import limited_child, text, text_rules
-from harness.intake.forms import form_of
-from harness.intake.proposal import SCAFFOLD, Scaffold, Where
+from harness.intake import text
+from harness.intake.forms.form import form_of
+from harness.intake.forms.proposal import SCAFFOLD, Scaffold, Where
 from harness.intake.refusals import MAX_MESSAGE, Finding, Refused, finding, printable, refuse
-from harness.intake.rule_tables import OTHER_LINE, Found
+from harness.intake.rules import limited_child, text_rules
+from harness.intake.rules.rule_tables import OTHER_LINE, Found
 from harness.task import Task
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from harness.guest_config import environment_config
 from harness.guest_session import GuestSession, short_directory
-from harness.intake.proposal import Where
+from harness.intake.forms.proposal import Where
 from harness.intake.refusals import Finding, finding
 from harness.intake.submission import Submission
 from harness.numerics import TUNED, variables

@@ -8,8 +8,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
 
-from harness.intake.diff_kinds import COMMIT, GIT, is_mail, other_kind
-from harness.intake.proposal import SCAFFOLD, file_problem, path_problem
+from harness.intake.forms.diff_kinds import COMMIT, GIT, is_mail, other_kind
+from harness.intake.forms.proposal import SCAFFOLD, file_problem, path_problem
 from harness.intake.refusals import refuse
 
 MAX_LINES = 50_000

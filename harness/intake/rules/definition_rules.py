@@ -9,8 +9,8 @@ import symtable
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from harness.intake.module_scope import dotted, module_bindings
-from harness.intake.rule_tables import OTHER_LINE, Found, at, words
+from harness.intake.rules.module_scope import dotted, module_bindings
+from harness.intake.rules.rule_tables import OTHER_LINE, Found, at, words
 
 PLAIN_BASES = words("torch.nn.Module abc.ABC typing.Generic typing.Protocol")
 """Bases that bring none of the methods that a task can ask for, beside `object`."""

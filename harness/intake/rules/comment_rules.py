@@ -7,7 +7,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from harness.intake.rule_tables import Found
+from harness.intake.rules.rule_tables import Found
 
 _COMMENT = "# type:"
 _IGNORE = re.compile(r"# type: ignore(\[[a-zA-Z-]+\])?$|^(?!.*->).*# type: ignore\b")

@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from harness.intake import diff_form, edits, text
-from harness.intake.diff_kinds import looks_like_diff, opens_diff, prefixed
-from harness.intake.proposal import SCAFFOLD, Placed, Proposal, Scaffold, placed
+from harness.intake import text
+from harness.intake.forms import diff_form, edits
+from harness.intake.forms.diff_kinds import looks_like_diff, opens_diff, prefixed
+from harness.intake.forms.proposal import SCAFFOLD, Placed, Proposal, Scaffold, placed
 from harness.intake.refusals import Finding, Refused, finding, refuse
 from harness.task import REGION_BEGINS, REGION_ENDS
 

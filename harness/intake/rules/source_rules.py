@@ -14,7 +14,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from harness.intake import (
+from harness.intake.refusals import MAX_FINDINGS, MAX_MESSAGE
+from harness.intake.rules import (
     class_rules,
     comment_rules,
     construct_rules,
@@ -23,11 +24,10 @@ from harness.intake import (
     form_rules,
     name_rules,
 )
-from harness.intake.library_rules import Libraries
-from harness.intake.module_scope import Binding, Tree, module_bindings
-from harness.intake.refusals import MAX_FINDINGS, MAX_MESSAGE
-from harness.intake.rule_tables import OTHER_LINE, Found, at, is_special
-from harness.intake.rules import RULES
+from harness.intake.rules.library_rules import Libraries
+from harness.intake.rules.module_scope import Binding, Tree, module_bindings
+from harness.intake.rules.rule_tables import OTHER_LINE, Found, at, is_special
+from harness.intake.rules.table import RULES
 
 CPU_SECONDS = 2
 MEMORY_BYTES = 384 * 1024 * 1024

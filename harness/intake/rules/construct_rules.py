@@ -7,8 +7,8 @@ import ast
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from harness.intake import data_rules
-from harness.intake.rule_tables import (
+from harness.intake.rules import data_rules
+from harness.intake.rules.rule_tables import (
     ALLOWED_IMPORTS,
     ASSIGNED_SPECIAL,
     ATTRIBUTE_CALLS,

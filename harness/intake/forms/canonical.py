@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Hashable, Iterator, Sequence
 
-from harness.intake.proposal import SCAFFOLD, Scaffold
+from harness.intake.forms.proposal import SCAFFOLD, Scaffold
 from harness.intake.text import split_lines
 from harness.task import Task
 

@@ -1,6 +1,6 @@
 """The modules that lie in the libraries which a region may import. Generated: `list_modules.py`."""
 
-from harness.intake.rule_tables import words
+from harness.intake.rules.rule_tables import words
 
 MODULES = words("""
 collections.abc numpy.char numpy.conftest numpy.dtypes numpy.exceptions numpy.fft numpy.lib

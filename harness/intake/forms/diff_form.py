@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NoReturn
 
-from harness.intake import text, unified_diff
-from harness.intake.proposal import SCAFFOLD, Placed, Proposal, Scaffold, Where, placed
+from harness.intake import text
+from harness.intake.forms import unified_diff
+from harness.intake.forms.proposal import SCAFFOLD, Placed, Proposal, Scaffold, Where, placed
+from harness.intake.forms.unified_diff import Hunk, Line
 from harness.intake.refusals import MAX_FINDINGS, Refused, finding, refuse
-from harness.intake.unified_diff import Hunk, Line
 
 
 def propose(content: str, file: str, scaffold: Scaffold) -> Proposal:

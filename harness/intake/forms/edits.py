@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
 
 from harness.intake import text
-from harness.intake.proposal import SCAFFOLD, Proposal, Scaffold, file_problem, placed
+from harness.intake.forms.proposal import SCAFFOLD, Proposal, Scaffold, file_problem, placed
 from harness.intake.refusals import refuse
 
 _KEYS = {"op": str, "filename": str, "start_line": int, "end_line": int, "content": str}

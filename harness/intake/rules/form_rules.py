@@ -7,8 +7,8 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from harness.intake.module_scope import Tree
-from harness.intake.rule_tables import FORMATS, FORMS, Found, at
+from harness.intake.rules.module_scope import Tree
+from harness.intake.rules.rule_tables import FORMATS, FORMS, Found, at
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -11,18 +11,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.intake.rule_tables import Found
-from harness.intake.rules import RULES
+from harness.intake.rules.rule_tables import Found
+from harness.intake.rules.table import RULES
 
 WALL_SECONDS = 10.0
 MAX_ANSWER_BYTES = 512 * 1024
 
-_ROOT = Path(__file__).resolve().parent.parent.parent
+_ROOT = Path(__file__).resolve().parents[3]
 # Isolated and without site-packages: the child finds the standard library and these rules.
 _PROGRAM = """
 import sys
 sys.path.append(sys.argv[1])
-from harness.intake.source_rules import main
+from harness.intake.rules.source_rules import main
 main()
 """
 

@@ -10,8 +10,8 @@ import tokenize
 import unicodedata
 from collections.abc import Iterator, Sequence
 
-from harness.intake.data_rules import names_of
-from harness.intake.rule_tables import PLAIN_LETTERS, Found, at
+from harness.intake.rules.data_rules import names_of
+from harness.intake.rules.rule_tables import PLAIN_LETTERS, Found, at
 
 _F_STRING = re.compile(r"[rR]?[fF][rR]?['\"]")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from harness.intake.refusals import MAX_FINDINGS
-from harness.intake.rule_tables import Found
+from harness.intake.rules.rule_tables import Found
 from harness.task import REGION_BEGINS, REGION_ENDS
 
 _JOINERS = "\u200c\u200d"

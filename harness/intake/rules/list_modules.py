@@ -1,7 +1,8 @@
 """Prints `library_modules.py`, from the libraries that are installed: run it when they change.
 
-`python -m harness.intake.list_modules > harness/intake/library_modules.py`. In a process of its
-own, since whatever else is imported may bring modules along.
+    python -m harness.intake.rules.list_modules > harness/intake/rules/library_modules.py
+
+In a process of its own, since whatever else is imported may bring modules along.
 """
 
 import importlib
@@ -11,12 +12,12 @@ import types
 import warnings
 from collections.abc import Iterable, Iterator
 
-from harness.intake.rule_tables import ALLOWED_IMPORTS, library_problem
+from harness.intake.rules.rule_tables import ALLOWED_IMPORTS, library_problem
 
 _HEAD = '''\
 """The modules that lie in the libraries which a region may import. Generated: `list_modules.py`."""
 
-from harness.intake.rule_tables import words
+from harness.intake.rules.rule_tables import words
 '''
 
 

@@ -1,7 +1,7 @@
 """The rulebook: the rules, the sizes and the main lists of names, for a terminal, a page or a
 program.
 
-It is made of the tables that the checks themselves use. `python -m harness.intake.rulebook >
+It is made of the tables that the checks themselves use. `python -m harness.intake.rules.rulebook >
 docs/rules.md` writes the page.
 """
 
@@ -10,8 +10,9 @@ import textwrap
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from harness.intake import data_rules, source_rules, trial
-from harness.intake.rule_tables import (
+from harness.intake import trial
+from harness.intake.rules import data_rules, source_rules
+from harness.intake.rules.rule_tables import (
     ALLOWED_IMPORTS,
     DEFINED_SPECIAL,
     LIBRARY_PARTS,
@@ -20,13 +21,13 @@ from harness.intake.rule_tables import (
     REFUSED_ATTRIBUTES,
     REFUSED_NAMES,
 )
-from harness.intake.rules import GROUPS, Rule
+from harness.intake.rules.table import GROUPS, Rule
 from harness.intake.text import MAX_FILE_BYTES
 from harness.task import TASKS, Task
 from sandbox.wire import MEBIBYTE
 
 WIDTH = 100
-COMMAND = "python -m harness.intake.rulebook > docs/rules.md"
+COMMAND = "python -m harness.intake.rules.rulebook > docs/rules.md"
 INTRODUCTION = (
     "What a submission is held against before it trains. A broken rule refuses it, with its line, "
     "the reason and what to do; a warning does not. The rules keep honest submissions comparable "

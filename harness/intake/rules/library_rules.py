@@ -3,9 +3,9 @@
 import ast
 from collections.abc import Iterator, Sequence
 
-from harness.intake.library_modules import CARRIED_MODULES, MODULES
-from harness.intake.module_scope import Tree, module_bindings
-from harness.intake.rule_tables import (
+from harness.intake.rules.library_modules import CARRIED_MODULES, MODULES
+from harness.intake.rules.module_scope import Tree, module_bindings
+from harness.intake.rules.rule_tables import (
     ALLOWED_IMPORTS,
     ATTRIBUTE_CALLS,
     GUARDED,

@@ -6,7 +6,7 @@ It runs in the limited child, beside `source_rules`, on the standard library alo
 import ast
 from collections.abc import Iterator, Sequence
 
-from harness.intake.rule_tables import Found, at
+from harness.intake.rules.rule_tables import Found, at
 
 MAX_LITERAL = 1000
 """Characters of a string, bytes, digits of a number, or elements of a literal list."""

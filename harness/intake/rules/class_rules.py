@@ -10,8 +10,8 @@ import ast
 import builtins
 from collections.abc import Iterator, Sequence
 
-from harness.intake.module_scope import Tree
-from harness.intake.rule_tables import Found, at
+from harness.intake.rules.module_scope import Tree
+from harness.intake.rules.rule_tables import Found, at
 
 _BUILTIN_CLASSES = {name for name, value in vars(builtins).items() if isinstance(value, type)}
 
