@@ -3,7 +3,7 @@
 # A value can hold anything: the name of a file that somebody handed in, for one. So values are taken
 # unexpanded ($(value ...)), quoted for the shell, and kept out of the environment (make expands what
 # it exports, $(shell ...) included).
-SETTINGS := TASK SUB PROFILE NAME HELDOUT WORKERS YES RERUN STORE PYTHON TESTS JOBS CURVES FOR_SUBMITTER \
+override SETTINGS := TASK SUB PROFILE NAME HELDOUT WORKERS YES RERUN STORE PYTHON TESTS JOBS CURVES FOR_SUBMITTER \
   STOCK SHIP ENV SEED STEPS PDB JSON
 unexport $(SETTINGS) PYTHONPATH PYTHONHOME
 MAKEOVERRIDES =
@@ -19,10 +19,24 @@ SHELL := /bin/sh
 EXAMPLE := TASK=rl-offpolicy-continuous SUB=submissions/examples/weighted_twin.patch
 
 quoted = '$(subst ','\'',$(value $(1)))'
-# A setting that nothing reads is a mistake: PROFIL=smoke would start a benchmark of days.
-unknown := $(filter-out $(SETTINGS) SHELL CURDIR MAKE% MFLAGS -%,$(foreach name,$(.VARIABLES),$(if \
+reads.new := TASK NAME
+reads.rules := JSON
+reads.validate := TASK SUB HELDOUT FOR_SUBMITTER JSON
+reads.source := TASK SUB
+reads.diff := TASK SUB
+reads.eval := TASK SUB PROFILE NAME HELDOUT WORKERS YES RERUN STOCK STORE
+reads.run := SUB ENV SEED STEPS PDB STOCK
+reads.references := TASK PROFILE HELDOUT WORKERS YES STOCK STORE SHIP
+reads.leaderboard := TASK PROFILE HELDOUT STORE FOR_SUBMITTER
+reads.export := TASK CURVES PROFILE STORE FOR_SUBMITTER
+reads.test := TESTS JOBS
+# A setting that the target does not read is a mistake: PROFIL=smoke would start a benchmark of days.
+goals := $(filter-out help,$(or $(MAKECMDGOALS),help))
+read := PYTHON $(foreach goal,$(goals),$(reads.$(goal)))
+unread := $(filter-out $(read) SHELL CURDIR MAKE% MFLAGS -%,$(foreach name,$(.VARIABLES),$(if \
   $(findstring command line,$(origin $(name))),$(name))))
-$(if $(unknown),$(error there is no setting $(firstword $(unknown)); `make` alone lists them))
+$(if $(goals),$(if $(unread),$(error make $(goals) has no setting $(firstword $(unread)); \
+  it has: $(read))))
 
 # The value on the command line. What the environment has under such names (WSL sets NAME) was meant
 # for other programs.
@@ -60,8 +74,9 @@ Touchstone trains and scores submitted reinforcement-learning algorithms.
   make references TASK=       evaluate the reference algorithms; PROFILE=, HELDOUT=, WORKERS=, YES=,
       SHIP=1                  STORE=, STOCK= as above; write their runs into the task's directory
   make leaderboard TASK=      rebuild and show it; PROFILE=, HELDOUT=, STORE= as above
-  make export TASK= CURVES=   learning curves into a .parquet or .csv; PROFILE=, STORE= as above
       FOR_SUBMITTER=1         without held-out runs
+  make export TASK= CURVES=   learning curves into a .parquet or .csv; PROFILE=, STORE=,
+                              FOR_SUBMITTER= as above
   make bench                  steps/s against Stable-Baselines3 and others: idle machine, 11 minutes
   make test                   TESTS=tests/test_wire.py: these alone; JOBS=1: one after the other
   make lint                   ruff, mypy, import contracts
@@ -118,7 +133,7 @@ references:
 leaderboard:
 	@$(call need,TASK)$(set_up)
 	$(touchstone) leaderboard $(call option,PROFILE,profile) $(call option,HELDOUT,heldout) \
-	  $(call option,STORE,store) -- $(call quoted,TASK)
+	  $(call option,STORE,store) $(call switch,FOR_SUBMITTER,for-submitter) -- $(call quoted,TASK)
 
 export: EXAMPLE := TASK=rl-offpolicy-continuous CURVES=curves.parquet
 export:

@@ -361,7 +361,11 @@ def encode_failure(kind: FailureKind, text: str, line: int = 0) -> bytes:
 
 def encode_counts(counts: Counts) -> bytes:
     largest = sorted(counts.by_attribute.items(), key=lambda item: -item[1])[:MAX_METRICS]
-    return _TRIED.pack(counts.parameters, counts.policy_bytes) + encode_metrics(dict(largest))
+    named = {
+        name if name.isidentifier() and name.isascii() else f"attribute_{number}": count
+        for number, (name, count) in enumerate(largest, 1)
+    }
+    return _TRIED.pack(counts.parameters, counts.policy_bytes) + encode_metrics(named)
 
 
 # --- transitions ----------------------------------------------------------------------------------

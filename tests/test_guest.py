@@ -1,6 +1,7 @@
 """What a guest is given: a buffer, a count, an export; and what a learner sees from inside."""
 
 import functools
+import time
 from collections import deque
 
 import numpy as np
@@ -338,3 +339,19 @@ def test_what_was_computed_from_parameters_and_shapes_without_numbers_do_not_cou
     normalised(torch.zeros(1, 10))
     assert check_budget(Plain(normalised), 10_000) == 100 + 10 + 10
     assert check_budget(Plain(nn.Linear(10, 10, device="meta")), 10_000) == 0
+
+
+def test_tensors_of_every_kind_are_counted():
+    algorithm = Algorithm(
+        lazy=nn.LazyLinear(3),  # no shape yet
+        sparse=torch.eye(4).to_sparse(),  # 4
+        rows=torch.eye(5).to_sparse_csr(),  # 5
+    )
+    assert count_by_module(algorithm) == {"lazy": 0, "sparse": 4, "rows": 5}
+
+
+def test_counting_passes_plain_numbers_by():
+    algorithm = Algorithm(priorities=[0.5] * 10 + list(map(float, range(1_000_000))))
+    began = time.process_time()
+    assert check_budget(algorithm, 10) == 0
+    assert time.process_time() - began < 1.5

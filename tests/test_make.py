@@ -121,7 +121,7 @@ def test_a_hostile_file_name_reaches_the_harness_and_runs_nothing(
 
 @pytest.mark.parametrize("value", HOSTILE)
 def test_no_setting_of_eval_runs_what_its_value_says(door: Door, value: str) -> None:
-    settings = [name for name in SETTINGS if name not in ("WORKERS", "PYTHON")]
+    settings = [name for name in SETTINGS if name not in ("WORKERS", "PYTHON", "TESTS")]
 
     done = door.make("eval", *(f"{name}={value}" for name in settings))
 
@@ -129,14 +129,37 @@ def test_no_setting_of_eval_runs_what_its_value_says(door: Door, value: str) -> 
     assert "touchstone: no task" in done.stderr
 
 
-def test_a_setting_that_nothing_reads_starts_nothing(door: Door) -> None:
-    done = door.make("eval", f"TASK={TASK}", "SUB=x", "PROFIL=smoke")
+@pytest.mark.parametrize(
+    ("target", "setting"),
+    [
+        ("eval", "PROFIL=smoke"),
+        ("eval", "FOR_SUBMITTER=1"),
+        ("validate", "PROFILE=quick"),
+        ("source", "JSON=1"),
+        ("validate", "SETTINGS=x"),
+    ],
+)
+def test_a_setting_that_the_target_does_not_read_starts_nothing(
+    door: Door, target: str, setting: str
+) -> None:
+    done = door.make(target, f"TASK={TASK}", "SUB=x", setting)
 
     assert done.returncode == 2
     [line] = done.stderr.splitlines()
-    assert "there is no setting PROFIL" in line
-    # What belongs to make itself is let through.
-    assert door.make("help", "SHELL=/bin/bash", "-j2").returncode == 0
+    assert f"make {target} has no setting {setting.partition('=')[0]};" in line
+    assert "it has: PYTHON TASK SUB" in line
+
+
+def test_what_belongs_to_make_itself_is_let_through(door: Door) -> None:
+    done = door.make("validate", f"TASK={TASK}", "SUB=x", "SHELL=/bin/bash", "-j2")
+
+    assert "error[file-unreadable]" in done.stderr
+
+
+def test_a_board_for_submitters_is_one(door: Door) -> None:
+    assert (
+        " --for-submitter -- " in door.make("-n", "leaderboard", "TASK=x", "FOR_SUBMITTER=1").stdout
+    )
 
 
 def test_a_profile_with_a_dash_is_no_option(door: Door) -> None:
@@ -195,15 +218,22 @@ def test_no_other_target_runs_what_a_value_says(door: Door, target: str, named: 
         ("references", "SHIP"),
         ("run", "PDB"),
         ("export", "FOR_SUBMITTER"),
+        ("leaderboard", "FOR_SUBMITTER"),
         ("validate", "FOR_SUBMITTER"),
         ("validate", "JSON"),
         ("rules", "JSON"),
     ],
 )
 def test_a_switch_takes_one_or_nothing(door: Door, target: str, name: str) -> None:
-    needed = [f"TASK={TASK}", "SUB=x", "ENV=x", "CURVES=x.csv"]
+    needed = {
+        "run": ["SUB=x", "ENV=x"],
+        "references": ["TASK=x"],
+        "export": ["TASK=x", "CURVES=x.csv"],
+        "leaderboard": ["TASK=x"],
+        "rules": [],
+    }
 
-    done = door.make(target, *needed, f"{name}=$(shell canary)")
+    done = door.make(target, *needed.get(target, ["TASK=x", "SUB=x"]), f"{name}=$(shell canary)")
 
     assert not door.trace.exists()
     assert done.stderr.splitlines() == [done.stderr.strip()]

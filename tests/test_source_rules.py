@@ -1016,8 +1016,23 @@ def test_a_name_that_is_defined_nowhere_is_warned_of_where_it_stands(code):
 
 
 @pytest.mark.parametrize(
+    ("code", "line"),
+    [
+        ("def f():\n    loss = 1\n    return loss\ndef g():\n    return loss", 5),
+        ("class C:\n    width = 64\n    def f(self):\n        return width", 4),
+        ("def f():\n    zed: int\n    zed = 1\ndef g():\n    return zed", 5),
+        ("f = lambda x: x\ng = lambda y: x", 2),
+        ("[a for a in ()]\nprint(a)", 2),
+    ],
+)
+def test_a_name_that_is_defined_elsewhere_alone_is_warned_of_where_it_is_missing(code, line):
+    assert [each.line for each in undefined(code)] == [line]
+
+
+@pytest.mark.parametrize(
     "code",
     [
+        "class C:\n    print(__qualname__, __name__)",
         "def f():\n    return later()\ndef later(): ...",
         "def f(x):\n    try:\n        y = x\n    except ValueError as e:\n        print(e, y)",
         "def f(x):\n    def g():\n        nonlocal x\n        x += 1\n    return [x for x in ()]",

@@ -145,6 +145,43 @@ def test_over_the_budget_is_told_for_the_worst_shape_with_the_parts(tmp_path):
     assert "qf3 67,585" in found.message
 
 
+def test_what_is_over_the_budget_at_any_check_is_over(tmp_path):
+    """A run would end at the first of them."""
+    dropped = [
+        (
+            "        self.updates = 0\n",
+            "        self.updates, self.scratch = 0, torch.zeros(10**6)\n",
+        ),
+        (UPDATE, UPDATE + "        self.scratch = None\n"),
+    ]
+    found = failing(*dropped, tmp_path=tmp_path)
+    assert found.rule == "parameter-budget"
+    assert "scratch 1,000,000" in found.message
+
+
+def test_the_constants_are_those_of_the_real_benchmark_but_for_the_warm_up(tmp_path):
+    full = TASK_.profile("full")
+    held = (
+        "        self.updates = 0\n",
+        "        self.updates = 0\n"
+        f"        assert args.total_timesteps == {full.total_timesteps}\n"
+        f"        assert args.buffer_size == {full.buffer_size}\n"
+        f"        assert args.learning_starts == {trial.WARM_UP_STEPS}\n",
+    )
+    assert try_out(TASK_, HELDOUT, accepted(region(held), tmp_path)).findings == ()
+
+
+def test_an_attribute_of_any_name_is_counted(tmp_path):
+    named = (
+        "        self.updates = 0\n",
+        "        self.updates = 0\n        setattr(self, 'a b', nn.Linear(1, 1))\n"
+        "        self.é = nn.Linear(1, 2)\n",
+    )
+    done = try_out(TASK_, None, accepted(region(named), tmp_path))
+    assert done.findings == ()
+    assert {each for each in done.tried[0].by_attribute if each.startswith("attribute_")}
+
+
 def test_a_policy_over_its_bytes_is_told(tmp_path):
     heavy = (NETWORK, NETWORK + "        self.notes = [float(each) for each in range(60_000)]\n")
     found = failing(heavy, tmp_path=tmp_path)

@@ -8,7 +8,6 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from harness.guest_config import environment_config
@@ -35,7 +34,6 @@ LIMITS = Limits(
 WARM_UP_STEPS = 64
 UPDATES = 4
 """Enough for two of the actor's where it is updated every second time."""
-BUFFER_SIZE = 1024
 SEED = 42
 DEVICE = "cpu"
 _SHOWN_ATTRIBUTES = 12
@@ -106,37 +104,35 @@ def try_out(
 ) -> Trial:
     """Build, learn, act, export, reload and compare, at the shapes of each environment.
 
-    Held-out shapes have a guest of their own, beside that of the visible ones: whatever the latter
-    says can be shown to anyone. `for_submitter` leaves out all that the former says, but for
-    whether it failed. Raises CannotTry.
+    `for_submitter`: held-out shapes have a guest of their own, after that of the visible ones, and
+    nothing of what it says is told but whether it failed. Whatever the first one says, it cannot
+    tell of what it never held. Raises CannotTry.
     """
     visible, hidden = _shapes(task, heldout)
     sandbox = load_backend(DEFAULT)
-
-    def converse(shapes: Sequence[Sequence[Planned]]) -> Conversation:
-        return _converse(task, shapes, submission, sandbox)
-
     try:
-        with ThreadPoolExecutor(1) as beside:
-            second = beside.submit(converse, hidden) if hidden else None
-            first = converse(visible)
-            conversations = [first, *([second.result()] if second else [])]
+        if not for_submitter:
+            return _trial(_converse(task, [*visible, *hidden], submission, sandbox), submission)
+        trial = _trial(_converse(task, visible, submission, sandbox), submission)
+        if hidden and not trial.findings:
+            other = _trial(_converse(task, hidden, submission, sandbox), submission)
+            if other.findings:
+                message = "it passes at every visible shape, and fails at a held-out one"
+                told = finding("held-out-shapes", submission.file, None, message)
+                trial = trial._replace(findings=(told,))
     except (InfrastructureError, SandboxError) as error:
-        told = "\n".join(map(str, sandbox.problems())) or str(error)
-        raise CannotTry(f"the trial could not be made: {told}") from error
-    if for_submitter:
-        findings = _findings(first, submission)
-        if not findings and any(_findings(each, submission) for each in conversations[1:]):
-            message = "it passes at every visible shape, and fails at a held-out one"
-            findings = [finding("held-out-shapes", submission.file, None, message)]
-        shown = tuple(each for each in first.tried if not each.heldout)
-        return Trial(shown, tuple(findings), first.seconds)
-    together = Conversation(
-        [tried for each in conversations for tried in each.tried],
-        next((each.failed for each in conversations if each.failed), None),
-        max(each.seconds for each in conversations),
-    )
-    return Trial(tuple(together.tried), tuple(_findings(together, submission)), together.seconds)
+        remedies = "\n".join(map(str, sandbox.problems())) or str(error)
+        raise CannotTry(f"the trial could not be made: {remedies}") from error
+    return trial._replace(tried=tuple(each for each in trial.tried if not each.heldout))
+
+
+def _trial(conversation: Conversation, submission: Submission) -> Trial:
+    failed = conversation.failed
+    findings = [
+        *([] if failed is None else [_failure(failed, submission)]),
+        *_over_budget(conversation.tried, submission.file),
+    ]
+    return Trial(tuple(conversation.tried), tuple(findings), conversation.seconds)
 
 
 def _shapes(task: Task, heldout: HeldOut | None) -> tuple[list[list[Planned]], list[list[Planned]]]:
@@ -208,8 +204,7 @@ def _config(
         profile=next(iter(task.profiles.values())),
         environments=tuple(same[0] for same in shapes),
         budget=task.budget,
-        constants=dict(task.constants)
-        | {"learning_starts": WARM_UP_STEPS, "buffer_size": BUFFER_SIZE},
+        constants={**task.constants, "learning_starts": WARM_UP_STEPS},
     )
     return {
         "role": "trial",
@@ -237,14 +232,6 @@ def _tried(task: Task, at: Planned, counts: wire.Counts) -> Tried:
         counts.policy_bytes,
         task.budget.artefact_bytes(at.environment),
     )
-
-
-def _findings(conversation: Conversation, submission: Submission) -> list[Finding]:
-    failed = conversation.failed
-    return [
-        *([] if failed is None else [_failure(failed, submission)]),
-        *_over_budget(conversation.tried, submission.file),
-    ]
 
 
 def _failure(failed: Failed, submission: Submission) -> Finding:

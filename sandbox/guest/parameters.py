@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 BYTES_PER_PARAMETER = 4
 """float32: what the budgets are counted in."""
 
 _CONTAINERS = (list, tuple, set, frozenset, deque)
+_ATOMS = {int, float, bool, complex, str, bytes, type(None)}
 _PASSED_OVER = (torch.optim.Optimizer, type, types.ModuleType)
 
 
@@ -61,7 +63,7 @@ def _tensors(value: Any, seen: set[int]) -> Iterator[torch.Tensor | np.ndarray]:
     stack = [value]
     while stack:
         each = stack.pop()
-        if id(each) in seen:
+        if type(each) in _ATOMS or id(each) in seen:
             continue
         seen.add(id(each))
         if isinstance(each, torch.Tensor | np.ndarray):
@@ -127,6 +129,10 @@ def _storage(tensor: torch.Tensor | np.ndarray) -> tuple[int, int]:
         while isinstance(base.base, np.ndarray):
             base = base.base
         return base.ctypes.data, max(tensor.size, -(-base.nbytes // BYTES_PER_PARAMETER))
+    if nn.parameter.is_lazy(tensor):
+        return id(tensor), 0  # counted once it has a shape
+    if tensor.layout is not torch.strided:
+        return id(tensor), tensor._nnz()
     storage = tensor.untyped_storage()
     bytes_ = storage.nbytes()
     address = storage.data_ptr() or id(tensor)

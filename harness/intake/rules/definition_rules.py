@@ -6,10 +6,11 @@ It runs in the limited child, beside `source_rules`, on the standard library alo
 import ast
 import builtins
 import symtable
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from harness.intake.rules.module_scope import dotted, module_bindings
+from harness.intake.rules.module_scope import Tree, dotted, module_bindings
 from harness.intake.rules.rule_tables import OTHER_LINE, Found, at, words
 
 PLAIN_BASES = words("torch.nn.Module abc.ABC typing.Generic typing.Protocol")
@@ -17,6 +18,9 @@ PLAIN_BASES = words("torch.nn.Module abc.ABC typing.Generic typing.Protocol")
 REPEATABLE = words("overload setter getter deleter register")
 """Decorators under which a name is meant to be defined again."""
 LEAVES = {ast.Return: "return", ast.Raise: "raise", ast.Continue: "continue", ast.Break: "break"}
+
+IN_CLASSES = frozenset({"__module__", "__qualname__"})
+"""What a class body has beside the builtins."""
 
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 Classes = Mapping[str, Sequence[ast.ClassDef]]
@@ -149,29 +153,58 @@ def unreachable(nodes: Sequence[ast.AST]) -> Iterator[Found]:
 
 
 def undefined(
-    region: str, tree: ast.Module, nodes: Sequence[ast.AST], fixed: Sequence[ast.stmt]
+    region: str, tree: Tree, nodes: Sequence[ast.AST], statements: Sequence[ast.stmt]
 ) -> Iterator[Found]:
     """Names that are read and defined nowhere, each at its first place.
 
-    Raises what `compile` raises for the region.
+    `statements` are those of the module, the fixed ones among them. Raises what `compile` raises
+    for the region.
     """
-    known = {each.name for each in module_bindings([*fixed, *tree.body])} | set(dir(builtins))
-    unknown = _read_globally(symtable.symtable(region, "region", "exec")) - known
-    for node in nodes:
-        if isinstance(node, ast.Name) and node.id in unknown:
-            unknown.remove(node.id)
+    known = {each.name for each in module_bindings(statements)} | set(dir(builtins)) | IN_CLASSES
+    unknown = {scope: names - known for scope, names in _looked_up_in_the_module(region).items()}
+    told: set[str] = set()
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    for node in sorted(names, key=lambda each: (each.lineno, each.col_offset)):
+        scope = tree.scope_of(node)
+        while scope is not None and _key(scope) not in unknown:
+            scope = tree.scope_of(scope)  # a comprehension that has no scope of its own here
+        if (
+            isinstance(node.ctx, ast.Load)
+            and node.id not in told
+            and node.id in unknown[_key(scope)]
+        ):
+            told.add(node.id)
             yield at("undefined-name", node, f"`{node.id}` is defined nowhere")
 
 
-def _read_globally(table: symtable.SymbolTable) -> set[str]:
-    """What a scope and those in it look up in the module."""
-    module = table.get_type() == "module"
-    names = {
-        each.get_name()
-        for each in table.get_symbols()
-        if each.is_referenced() and (module or each.is_global())
-    }
-    return names.union(*map(_read_globally, table.get_children()))
+def _looked_up_in_the_module(region: str) -> dict[tuple[int, str], set[str]]:
+    """By scope, the names that it reads and does not bind, nor does a function around it."""
+    found: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
+    stack = [symtable.symtable(region, "region", "exec")]
+    while stack:
+        table = stack.pop()
+        module = table.get_type() == "module"
+        found[0 if module else table.get_lineno(), table.get_name()] |= {
+            each.get_name()
+            for each in table.get_symbols()
+            if each.is_referenced() and (module or each.is_global())
+        }
+        stack += table.get_children()
+    return found
+
+
+def _key(scope: ast.AST | None) -> tuple[int, str]:
+    """A scope as Python's symbol table names it; two lambdas on a line are told as one."""
+    match scope:
+        case None:
+            return 0, "top"
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            pass
+        case ast.GeneratorExp():
+            name = "genexpr"
+        case _:
+            name = type(scope).__name__.lower()
+    return getattr(scope, "lineno", 0), name
 
 
 def _is_yield(statement: ast.stmt) -> bool:

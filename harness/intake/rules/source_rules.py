@@ -79,7 +79,7 @@ def check(
     ]
     try:
         compile(tree, "region", "exec", dont_inherit=True)
-        found += definition_rules.undefined(region, tree, nodes, fixed)
+        found += definition_rules.undefined(region, with_names, nodes, [*fixed, *tree.body])
     except SyntaxError as error:
         # What the parser lets through: a return outside a function, a parameter named twice.
         found.append(_syntax(error))
