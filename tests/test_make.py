@@ -136,7 +136,6 @@ def test_no_setting_of_eval_runs_what_its_value_says(door: Door, value: str) -> 
         ("eval", "FOR_SUBMITTER=1"),
         ("validate", "PROFILE=quick"),
         ("source", "JSON=1"),
-        ("validate", "SETTINGS=x"),
     ],
 )
 def test_a_setting_that_the_target_does_not_read_starts_nothing(
