@@ -236,7 +236,7 @@ def _tried(task: Task, at: Planned, counts: wire.Counts) -> Tried:
 
 def _failure(failed: Failed, submission: Submission) -> Finding:
     at, verdict, words = failed
-    rule, cause = _RULE_OF_VERDICT.get(verdict.kind, ""), verdict.cause
+    rule, cause = _RULE_OF_VERDICT.get(verdict.kind, "trial-crashed"), verdict.cause
     if words is not None and rule != "trial-limits" and words.kind in _RULE_OF_WORDS:
         rule, cause = _RULE_OF_WORDS[words.kind], words.text
     place = "when it is imported" if at is None else f"at the shapes of {at.environment.id}"

@@ -24,6 +24,7 @@ from sandbox.guest.source import MODULE_NAME, act, load_actor, load_source, seed
 from sandbox.wire import SOURCE_NAME, Counts, Frame, Kind, Transition
 
 CAPACITY = 1024
+"""Transitions that the scaffold's buffer keeps in a trial."""
 OBSERVATIONS = 16
 """On which the live and the reloaded policy are compared."""
 RELATIVE, ABSOLUTE = 1e-4, 1e-5
