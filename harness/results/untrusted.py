@@ -53,7 +53,7 @@ def fenced(text: str, last: int = 40) -> str:
     return _fence(lines(text, last), "text")
 
 
-def source(text: str, most: int) -> str:
+def fenced_patch(text: str, most: int) -> str:
     """A fenced block of a patch, which hides nothing of it.
 
     Lines end in LF alone, as they do for Python, and none is cut. What is not plain is written as

@@ -11,7 +11,7 @@ import numpy as np
 from harness.records import Verdict
 from harness.results.report.json_report import CurvePoint, Report, RunReport
 from harness.results.summary import Summary
-from harness.results.untrusted import fenced, lines, markdown, source
+from harness.results.untrusted import fenced, fenced_patch, lines, markdown
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 PATCH_LINES = 5_000
@@ -219,7 +219,7 @@ def _change(patch: str) -> str:
         return ""
     return (
         "## The change\n\n<details>\n<summary>against the scaffold</summary>\n\n"
-        f"{source(patch, PATCH_LINES)}\n\n</details>"
+        f"{fenced_patch(patch, PATCH_LINES)}\n\n</details>"
     )
 
 
