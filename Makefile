@@ -82,10 +82,12 @@ Touchstone trains and scores submitted reinforcement-learning algorithms.
   make lint                   ruff, mypy, import contracts
   make setup                  what the others do first; PYTHON=python3.12: with that one
 
-SUB is a path, or - for standard input. Settings are read from this command line alone.
+TASK is a directory of tasks/: rl-value-atari, for one. SUB is a path, or - for standard input.
+Settings are read from this command line alone.
 
 For example:
   make eval $(EXAMPLE) PROFILE=quick
+  make validate TASK=rl-value-atari SUB=reference_algorithms/rl-value-atari/dqn.py
 endef
 
 help:

@@ -1,26 +1,58 @@
 """What all contenders of the speed benchmark share, so that each is measured in the same way.
 
-A contender is a process of its own. It trains TD3 with the numbers of the task, and its clock reads
-once after each step of the environment, wherever the learner stands in its loop: between two
-readings lie one step, one action and one update. It holds where learning begins until it is told
-to go on, so that two that run at once learn at once; what comes before is not measured.
+A contender is a process of its own. It trains an algorithm with the numbers of its task, and its
+clock reads once after each step of the environment, wherever the learner stands in its loop:
+between two readings lie one step, one action and the updates that a step brings. It holds where
+learning begins until it is told to go on, so that two that run at once learn at once; what comes
+before is not measured.
 """
 
 import argparse
+import hashlib
 import json
 import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.task import REPOSITORY
 
-TASK = "rl-offpolicy-continuous"
 PROFILE = "full"
 """Whose numbers hold, but for how many steps there are."""
-ENVIRONMENT = "HalfCheetah-v4"
-TD3_FILE = REPOSITORY / "reference_algorithms" / TASK / "td3.py"
 READY = "ready"
+
+
+class Subject(NamedTuple):
+    """Whose steps are counted: an algorithm of a task, in one environment."""
+
+    task: str
+    algorithm: str
+    """As people call it."""
+    environment: str
+    episodes: tuple[str, str]
+    """What steps the environment in a run of the harness: a module and the class in it."""
+
+    @property
+    def source(self) -> Path:
+        """The algorithm as one hands it in."""
+        directory = REPOSITORY / "reference_algorithms" / self.task
+        return directory / f"{self.algorithm.lower()}.py"
+
+
+TD3 = Subject(
+    "rl-offpolicy-continuous",
+    "TD3",
+    "HalfCheetah-v4",
+    ("harness.training.continuous_control", "VectorEpisodes"),
+)
+DQN = Subject(
+    "rl-value-atari",
+    "DQN",
+    "BreakoutNoFrameskip-v4",
+    ("harness.training.atari", "PixelEpisodes"),
+)
+SUBJECTS: Mapping[str, Subject] = {each.task: each for each in (TD3, DQN)}
 
 
 class Window(NamedTuple):
@@ -41,6 +73,15 @@ class Window(NamedTuple):
     @property
     def total(self) -> int:
         return self.first + self.steps
+
+    def flaw(self, constants: Mapping[str, int | float]) -> str:
+        """Why contenders with these constants cannot be compared in it; empty where they can."""
+        cadence = int(constants.get("train_frequency", 1))
+        if any(each % cadence for each in self):
+            return f"an update comes every {cadence} steps, so all three are multiples of {cadence}"
+        if constants.get("exploration_fraction", 0) * self.total > self.first:
+            return "epsilon has not fallen to its end where the measured steps begin"
+        return ""
 
 
 class Stopwatch:
@@ -76,15 +117,21 @@ class Asked(NamedTuple):
     """What a contender is asked for on its command line."""
 
     contender: str
+    task: str
     window: Window
     seed: int
     numerics: Mapping[str, str]
+
+    @property
+    def subject(self) -> Subject:
+        return SUBJECTS[self.task]
 
 
 def command_line(asked: Asked) -> list[str]:
     """Arguments that `parse` reads."""
     return [
         asked.contender,
+        asked.task,
         *map(str, (*asked.window, asked.seed)),
         json.dumps(dict(asked.numerics)),
     ]
@@ -93,9 +140,18 @@ def command_line(asked: Asked) -> list[str]:
 def parse(description: str) -> Asked:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("contender")
+    parser.add_argument("task", choices=SUBJECTS)
     for name in (*Window._fields, "seed"):
         parser.add_argument(name, type=int)
     parser.add_argument("numerics", type=json.loads)
     given = parser.parse_args()
     window = Window(given.learning_starts, given.settling, given.steps)
-    return Asked(given.contender, window, given.seed, given.numerics)
+    return Asked(given.contender, given.task, window, given.seed, given.numerics)
+
+
+def weights_sha256(network: Any) -> str:
+    """Of a module's numbers, in order and whatever their names: equal where trainings were."""
+    digest = hashlib.sha256()
+    for each in network.state_dict().values():
+        digest.update(each.detach().cpu().numpy().tobytes())
+    return digest.hexdigest()

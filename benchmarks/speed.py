@@ -1,8 +1,10 @@
-"""How fast is our TD3 in its sandbox: against SB3's, against no sandbox, two at once, untuned?
+"""How fast is an algorithm of ours in its sandbox: against SB3's, against no sandbox, untuned?
 
-    python -m benchmarks.speed             measures (about 11 minutes), writes benchmarks/speed.json
+    python -m benchmarks.speed             measures TD3 (11 minutes), writes benchmarks/speed.json
+    python -m benchmarks.speed --task rl-value-atari
+                                           DQN (10 minutes), benchmarks/speed-atari.json
     python -m benchmarks.speed render      prints Markdown from that file
-    make bench                             installs SB3 where it is missing, then measures
+    make bench                             installs SB3 where it is missing, then measures TD3
 
 What counts are ratios of steps/s within one round, so that a machine that becomes slower during the
 benchmark slows down both sides. Nothing else may run: whatever does is measured and said.
@@ -12,8 +14,6 @@ import argparse
 import contextlib
 import json
 import os
-import platform
-import resource
 import subprocess
 import sys
 import tempfile
@@ -23,19 +23,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks import sb3_td3
-from benchmarks.measuring import ENVIRONMENT, PROFILE, READY, TASK, Asked, Window, command_line
-from benchmarks.speed_report import DISTURBING_CORES, render
+from benchmarks import cores, sb3
+from benchmarks.cores import CORES, DISTURBING_CORES
+from benchmarks.measuring import DQN, PROFILE, READY, TD3, Asked, Subject, Window, command_line
+from benchmarks.speed_report import SECTIONS, render
 from harness import machine
 from harness.numerics import STOCK, choose, faster_matmul, variables
-from harness.task import REPOSITORY
+from harness.task import REPOSITORY, Task
 
-RESULTS = Path(__file__).with_name("speed.json")
 ROUNDS = 3
-WINDOW = Window(learning_starts=1_000, settling=200, steps=3_000)
 SEED = 1
-CORES = 2
-LOOK_SECONDS = 1.0
 
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
@@ -49,14 +46,50 @@ class Contender(NamedTuple):
     stock: bool = False
     """Numeric backends as torch and glibc come."""
     at_once: int = 1
+    needs_sb3: bool = False
 
 
-CONTENDERS: Mapping[str, Contender] = {
-    "sandboxed": Contender("benchmarks.touchstone_td3", "sandboxed"),
-    "sb3": Contender("benchmarks.sb3_td3", "sb3", stock=True),
-    "bare": Contender("benchmarks.touchstone_td3", "bare"),
-    "stock": Contender("benchmarks.touchstone_td3", "sandboxed", stock=True),
-    "pair": Contender("benchmarks.touchstone_td3", "sandboxed", at_once=2),
+SANDBOXED = Contender("benchmarks.touchstone", "sandboxed")
+BARE = Contender("benchmarks.touchstone", "bare")
+UNTUNED = SANDBOXED._replace(stock=True)
+
+
+class Benchmark(NamedTuple):
+    """One task's."""
+
+    subject: Subject
+    window: Window
+    """Unless another is asked for."""
+    contenders: Mapping[str, Contender]
+
+    @property
+    def results(self) -> Path:
+        return Path(__file__).with_name(SECTIONS[self.subject.task].file)
+
+
+BENCHMARKS: Mapping[str, Benchmark] = {
+    TD3.task: Benchmark(
+        TD3,
+        Window(learning_starts=1_000, settling=200, steps=3_000),
+        {
+            "sandboxed": SANDBOXED,
+            "sb3": Contender("benchmarks.sb3_td3", "sb3", stock=True, needs_sb3=True),
+            "bare": BARE,
+            "stock": UNTUNED,
+            "pair": SANDBOXED._replace(at_once=2),
+        },
+    ),
+    DQN.task: Benchmark(
+        DQN,
+        Window(learning_starts=500, settling=200, steps=1_500),
+        {
+            "sandboxed": SANDBOXED,
+            "sb3": Contender("benchmarks.sb3_dqn", "sb3", stock=True, needs_sb3=True),
+            "script": Contender("benchmarks.bare_dqn", "script"),
+            "bare": BARE,
+            "stock": UNTUNED,
+        },
+    ),
 }
 
 
@@ -64,41 +97,42 @@ class Failed(Exception):
     """A contender did not do its work; the message has what it said."""
 
 
-def benchmark(
-    names: Sequence[str], rounds: int, window: Window, numerics: Mapping[str, str]
+def measure_rounds(
+    benchmark: Benchmark,
+    names: Sequence[str],
+    rounds: int,
+    window: Window,
+    numerics: Mapping[str, str],
 ) -> list[dict[str, Any]]:
     """All measurements, one after the other. The order turns round by round."""
     measurements = []
     for number in range(1, rounds + 1):
         for name in names if number % 2 else reversed(names):
             measured = {"round": number, "contender": name}
-            measured |= measure(CONTENDERS[name], window, numerics)
+            measured |= measure(benchmark, name, window, numerics)
             measurements.append(measured)
             _say(measured, rounds)
     return measurements
 
 
-def measure(contender: Contender, window: Window, numerics: Mapping[str, str]) -> dict[str, Any]:
+def measure(
+    benchmark: Benchmark, name: str, window: Window, numerics: Mapping[str, str]
+) -> dict[str, Any]:
     """One measurement: steps and seconds of the learning phase, and what else the machine did.
 
     Raises Failed.
     """
+    contender, task = benchmark.contenders[name], benchmark.subject.task
     numerics = STOCK if contender.stock else numerics
-    cpus = os.sched_getaffinity(0)
-    before = _busy_seconds(cpus)
-    time.sleep(LOOK_SECONDS)
-    others_before = (_busy_seconds(cpus) - before) / LOOK_SECONDS
-
-    began, busy, ended = time.perf_counter(), _busy_seconds(cpus), _cpu_seconds_of_children()
+    others = cores.Others()
+    began = time.perf_counter()
     asked = [
-        Asked(contender.name, window, SEED + index, numerics) for index in range(contender.at_once)
+        Asked(contender.name, task, window, SEED + index, numerics)
+        for index in range(contender.at_once)
     ]
-    results = _run(contender.module, asked)
+    results = _run(contender, asked)
     seconds = time.perf_counter() - began
-    # A guest is killed with its namespace, and then nobody waits for it: its own count is added.
-    ours = _cpu_seconds_of_children() - ended
-    ours += sum(each.get("guest_cpu_seconds", 0.0) for each in results)
-    others = _busy_seconds(cpus) - busy - ours
+    meanwhile = others.meanwhile(sum(each.get("guest_cpu_seconds", 0.0) for each in results))
 
     steps, measured_seconds = together([each.pop("times") for each in results])
     first = results[0] | {"steps": steps, "seconds": measured_seconds}
@@ -107,9 +141,9 @@ def measure(contender: Contender, window: Window, numerics: Mapping[str, str]) -
         first["peak_memory_bytes"] = max(each["peak_memory_bytes"] for each in results)
     return first | {
         "whole_seconds": seconds,
-        # In cores. The kernel counts the two sides differently, so that one can come out below 0.
-        "others_before": others_before,
-        "others_meanwhile": others / seconds,
+        # In cores.
+        "others_before": others.before,
+        "others_meanwhile": meanwhile,
     }
 
 
@@ -124,11 +158,12 @@ def together(times: Sequence[Sequence[float]]) -> tuple[int, float]:
     return sum(sum(begin < at <= end for at in each) for each in times), end - begin
 
 
-def _run(module: str, asked: Sequence[Asked]) -> list[dict[str, Any]]:
+def _run(contender: Contender, asked: Sequence[Asked]) -> list[dict[str, Any]]:
     """What each process printed, after all were ready and told to go on at once."""
+    module = contender.module
     with contextlib.ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="speed-"))
-        processes = [stack.enter_context(_started(module, each, directory)) for each in asked]
+        processes = [stack.enter_context(_started(contender, each, directory)) for each in asked]
         for process in processes:
             line = process.stdout.readline().strip()
             if line != READY:
@@ -144,19 +179,19 @@ def _run(module: str, asked: Sequence[Asked]) -> list[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def _started(module: str, asked: Asked, directory: str) -> Iterator[Any]:
+def _started(contender: Contender, asked: Asked, directory: str) -> Iterator[Any]:
     """A contender's process; what it says on stderr goes to ours. Killed where we fail."""
     paths = [REPOSITORY]
-    if module == sb3_td3.__name__:
-        paths.append(sb3_td3.DIRECTORY)
+    if contender.needs_sb3:
+        paths.append(sb3.DIRECTORY)
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", module, *command_line(asked)],
+        [sys.executable, "-P", "-m", contender.module, *command_line(asked)],
         cwd=directory,
         env=os.environ
         | _ONE_THREAD
         | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
         # A guest gets them from its host; a learner without a sandbox can only start with them.
-        | (variables(asked.numerics) if asked.contender == "bare" else {}),
+        | ({} if contender.name == SANDBOXED.name else variables(asked.numerics)),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -168,57 +203,6 @@ def _started(module: str, asked: Asked, directory: str) -> Iterator[Any]:
         process.wait()
         process.stdin.close()
         process.stdout.close()
-
-
-def _busy_seconds(cpus: set[int]) -> float:
-    """CPU time that these cores have spent on anything so far, what a hypervisor took included."""
-    ticks = 0
-    for line in Path("/proc/stat").read_text().splitlines():
-        name, *fields = line.split()
-        if name.startswith("cpu") and name != "cpu" and int(name.removeprefix("cpu")) in cpus:
-            user, nice, system, _, _, irq, softirq, steal = map(int, fields[:8])
-            ticks += user + nice + system + irq + softirq + steal
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def _cpu_seconds_of_children() -> float:
-    """Of those that have ended, with all that they waited for."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def use_two_cores() -> None:
-    """Whatever the machine has: of different physical cores if it says which are."""
-    first, second = [], []
-    seen: set[str] = set()
-    for cpu in sorted(os.sched_getaffinity(0)):
-        siblings = _siblings(cpu)
-        (second if siblings in seen else first).append(cpu)
-        seen.add(siblings)
-    os.sched_setaffinity(0, (first + second)[:CORES])
-
-
-def facts() -> dict[str, Any]:
-    """What this machine is."""
-    cpus = sorted(os.sched_getaffinity(0))
-    return {
-        "cpu": machine.cpu_model(),
-        "cores": os.cpu_count(),
-        "cores_used": len(cpus),
-        "threads_of_one_core": len({_siblings(cpu) for cpu in cpus}) < len(cpus),
-        "memory_bytes": machine.memory_bytes(),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        "packages": machine.package_versions(),
-    }
-
-
-def _siblings(cpu: int) -> str:
-    path = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return str(cpu)
 
 
 def _say(measured: Mapping[str, Any], rounds: int) -> None:
@@ -239,10 +223,15 @@ def _say(measured: Mapping[str, Any], rounds: int) -> None:
             )
 
 
-def measure_all(names: Sequence[str], rounds: int, window: Window, output: Path) -> None:
+def measure_all(
+    benchmark: Benchmark, names: Sequence[str], rounds: int, window: Window, output: Path
+) -> None:
     """The benchmark, from what is checked first to the file. Raises Failed, and writes nothing."""
-    if "sb3" in names and not sb3_td3.installed():
-        raise Failed(f"{sb3_td3.wanted()} is not installed; run: {sb3_td3.ADVICE}")
+    subject = benchmark.subject
+    if flaw := window.flaw(Task.load(subject.task).constants):
+        raise Failed(flaw)
+    if any(benchmark.contenders[each].needs_sb3 for each in names) and not sb3.installed():
+        raise Failed(f"{' and '.join(sb3.wanted())} are not installed; run: {sb3.ADVICE}")
     if "pair" in names and len(os.sched_getaffinity(0)) < CORES:
         raise Failed("two at once need two cores; leave `pair` out (--contenders ...)")
     began = datetime.now(UTC).isoformat(timespec="seconds")
@@ -250,17 +239,17 @@ def measure_all(names: Sequence[str], rounds: int, window: Window, output: Path)
     numerics = choose(stock=False)
     with tempfile.TemporaryDirectory(prefix="speed-") as directory:
         matmul = faster_matmul(Path(directory))
-    use_two_cores()
-    measurements = benchmark(names, rounds, window, numerics)
+    cores.use_two()
+    measurements = measure_rounds(benchmark, names, rounds, window, numerics)
     content = {
         "began": began,
         "ended": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": machine.harness_commit(),
-        "task": TASK,
+        "task": subject.task,
         "profile": PROFILE,
-        "environment": ENVIRONMENT,
+        "environment": subject.environment,
         "window": window._asdict(),
-        "machine": facts(),
+        "machine": cores.facts(),
         "numerics": numerics,
         "matmul_probed_now": matmul,
         "measurements": measurements,
@@ -274,21 +263,32 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("command", nargs="?", choices=("measure", "render"), default="measure")
+    parser.add_argument("--task", choices=BENCHMARKS, default=TD3.task)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--steps", type=int, default=WINDOW.steps, help="measured ones")
-    parser.add_argument("--learning-starts", type=int, default=WINDOW.learning_starts)
-    parser.add_argument("--settling", type=int, default=WINDOW.settling)
-    parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
-    parser.add_argument("--results", type=Path, default=RESULTS)
+    for name in reversed(Window._fields):
+        defaults = ", ".join(str(getattr(each.window, name)) for each in BENCHMARKS.values())
+        what = f"{'measured ones; ' if name == 'steps' else ''}by task: {defaults}"
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, help=what)
+    parser.add_argument("--contenders", nargs="+", metavar="NAME", help="of the task; else all")
+    parser.add_argument("--results", type=Path)
     given = parser.parse_args()
-    window = Window(given.learning_starts, given.settling, given.steps)
+    benchmark = BENCHMARKS[given.task]
+    names = given.contenders or list(benchmark.contenders)
+    if unknown := [each for each in names if each not in benchmark.contenders]:
+        known = ", ".join(benchmark.contenders)
+        parser.error(f"{given.task} has no contender {unknown[0]!r}; there are: {known}")
+    asked = {name: getattr(given, name) for name in Window._fields}
+    window = benchmark.window._replace(**{k: v for k, v in asked.items() if v is not None})
     if given.rounds < 1 or min(window) < 1:
         parser.error("rounds and steps are at least 1")
+    results = given.results or benchmark.results
     try:
         if given.command == "render":
-            print(render(json.loads(given.results.read_text())), end="")
+            if not results.exists():
+                raise Failed(f"nothing was measured yet: there is no {results}")
+            print(render(json.loads(results.read_text())), end="")
         else:
-            measure_all(given.contenders, given.rounds, window, given.results)
+            measure_all(benchmark, names, given.rounds, window, results)
     except Failed as failed:
         sys.exit(f"benchmarks.speed: {failed}")
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
-DISTURBING_CORES = 0.10
-"""More than this of a core, used by other programs, and a figure is called disturbed."""
+from benchmarks.cores import DISTURBING_CORES
+from benchmarks.measuring import DQN, SUBJECTS, TD3
+
 MEGABYTE = 1_000_000
-MEMORY_TARGET_BYTES = 1_000 * MEGABYTE
 
 
 class Ratio(NamedTuple):
@@ -19,20 +19,68 @@ class Ratio(NamedTuple):
     target: float | None
 
 
-RATIOS = (
-    Ratio("sandboxed", "sb3", "TD3 in the sandbox against Stable-Baselines3's", 1.3),
-    Ratio("sandboxed", "bare", "in the sandbox against the same loop in one process", 0.93),
-    Ratio("pair", "sandboxed", "two runs at once against one, both runs' steps together", 1.8),
-    Ratio("sandboxed", "stock", "tuned numeric backends against stock ones", None),
+class Section(NamedTuple):
+    """What is particular to the figures of one task."""
+
+    file: str
+    """Of the raw figures, in benchmarks/."""
+    made_by: str
+    """The command that prints it."""
+    note: str
+    """What a step is; empty where that needs no word."""
+    ratios: tuple[Ratio, ...]
+    memory_target_bytes: int | None
+    """Of a learner without its replay buffer."""
+
+
+SANDBOX_COST = Ratio(
+    "sandboxed", "bare", "in the sandbox against the same loop in one process", 0.93
 )
+BACKENDS = Ratio("sandboxed", "stock", "tuned numeric backends against stock ones", None)
+
+SECTIONS: Mapping[str, Section] = {
+    TD3.task: Section(
+        "speed.json",
+        "python -m benchmarks.speed render",
+        "",
+        (
+            Ratio("sandboxed", "sb3", "TD3 in the sandbox against Stable-Baselines3's", 1.3),
+            SANDBOX_COST,
+            Ratio(
+                "pair", "sandboxed", "two runs at once against one, both runs' steps together", 1.8
+            ),
+            BACKENDS,
+        ),
+        1_000 * MEGABYTE,
+    ),
+    DQN.task: Section(
+        "speed-atari.json",
+        "python -m benchmarks.speed render --task rl-value-atari",
+        " A step is four frames of the game; every fourth brings an update. Epsilon has come to its"
+        " end before the measured ones, and the replay buffer holds as many transitions as there"
+        " are steps.",
+        (
+            Ratio("sandboxed", "sb3", "DQN in the sandbox against Stable-Baselines3's", 1.3),
+            Ratio("sandboxed", "script", "in the sandbox against a plain script", 0.93),
+            SANDBOX_COST._replace(target=None),
+            BACKENDS,
+        ),
+        None,
+    ),
+}
 
 NAMES = {
-    "sandboxed": "TD3 in the sandbox",
-    "sb3": "Stable-Baselines3's TD3",
-    "bare": "TD3 without a sandbox, in one process",
-    "stock": "TD3 in the sandbox, stock numeric backends",
-    "pair": "two TD3 in two sandboxes at once, together",
+    "sandboxed": "{} in the sandbox",
+    "sb3": "Stable-Baselines3's {}",
+    "script": "{} in a plain script of one process",
+    "bare": "{} without a sandbox, in one process",
+    "stock": "{} in the sandbox, stock numeric backends",
+    "pair": "two {} in two sandboxes at once, together",
 }
+"""By contender; the algorithm stands in the braces."""
+
+SAME_TRAINING = ("sandboxed", "bare", "script")
+"""Contenders that train the same network from the same seed, if each does what it should."""
 
 Figures = Sequence[float]
 """One a round, in order."""
@@ -72,6 +120,15 @@ def disturbed(content: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def trained(content: Mapping[str, Any]) -> dict[str, str]:
+    """Who ended with which network, by its hash: one entry where all did the same work."""
+    who: dict[str, set[str]] = {}
+    for each in content["measurements"]:
+        if each["contender"] in SAME_TRAINING and "weights_sha256" in each:
+            who.setdefault(each["weights_sha256"], set()).add(each["contender"])
+    return {digest: " and ".join(sorted(names)) for digest, names in who.items()}
+
+
 def verdict(measured: float, target: float, more_is_better: bool = True) -> str:
     """ "met, by 12 %" or "NOT MET, by 3 %"."""
     gap = measured / target - 1
@@ -82,24 +139,26 @@ def verdict(measured: float, target: float, more_is_better: bool = True) -> str:
 def render(content: Mapping[str, Any]) -> str:
     """The section of docs/benchmarks.md."""
     window, rounds = content["window"], len({each["round"] for each in content["measurements"]})
+    section, algorithm = SECTIONS[content["task"]], SUBJECTS[content["task"]].algorithm
     lines = [
-        "<!-- Made by `python -m benchmarks.speed render` from benchmarks/speed.json. -->",
+        f"<!-- Made by `{section.made_by}` from benchmarks/{section.file}. -->",
         "",
-        f"TD3 on {content['environment']}, the constants of `{content['profile']}`, one thread a"
-        f" learner. Measured are {window['steps']:,} steps of the learning phase, after"
+        f"{algorithm} on {content['environment']}, the constants of `{content['profile']}`, one"
+        f" thread a learner. Measured are {window['steps']:,} steps of the learning phase, after"
         f" {window['learning_starts']:,} random ones and {window['settling']:,} to settle;"
-        f" {rounds} round(s), medians, with the range over rounds. Ratios are of the same round.",
+        f" {rounds} round(s), medians, with the range over rounds. Ratios are of the same round."
+        f"{section.note}",
         "",
     ]
     lines += _warnings(content)
-    lines += _table(
+    lines += table(
         ("target", "wanted", "measured", "range", "verdict"),
         [*_targets(content), *_memory(content)],
     )
-    lines += _table(
+    lines += table(
         ("contender", "steps/s", "range"),
         [
-            (NAMES[name], *_median_and_range(list(measured.values()), ".1f"))
+            (NAMES[name].format(algorithm), *_median_and_range(list(measured.values()), ".1f"))
             for name in NAMES
             if (measured := rates(content, name))
         ],
@@ -127,12 +186,18 @@ def _warnings(content: Mapping[str, Any]) -> list[str]:
         ]
     if content["machine"]["threads_of_one_core"]:
         lines += ["**The two cores are two threads of one**: two runs at once share it.", ""]
+    if len(trained(content)) > 1:
+        lines += [
+            "**Not all of ours trained the same network from the same seed**, so they did not do"
+            " the same work: " + "; ".join(sorted(trained(content).values())) + ".",
+            "",
+        ]
     return lines
 
 
 def _targets(content: Mapping[str, Any]) -> list[tuple[str, ...]]:
     rows = []
-    for ratio in RATIOS:
+    for ratio in SECTIONS[content["task"]].ratios:
         measured = ratios(content, ratio)
         wanted = "" if ratio.target is None else f"≥ {ratio.target:.2f}"
         if not measured:
@@ -144,31 +209,42 @@ def _targets(content: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 
 def _memory(content: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    what, wanted = "learner's memory without its replay buffer (the most)", "< 1,000 MB"
+    what = "learner's memory without its replay buffer (the most)"
+    target = SECTIONS[content["task"]].memory_target_bytes
+    wanted = "" if target is None else f"< {target / MEGABYTE:,.0f} MB"
     measured = learner_bytes(content)
     if not measured:
         return [(what, wanted, "not measured", "", "")]
     megabytes = [each / MEGABYTE for each in measured]
-    judged = verdict(max(measured), MEMORY_TARGET_BYTES, more_is_better=False)
+    judged = "" if target is None else verdict(max(measured), target, more_is_better=False)
     _, span = _median_and_range(megabytes, ",.0f")
     return [(what, wanted, f"{max(megabytes):,.0f} MB", span, judged)]
 
 
 def _facts(content: Mapping[str, Any]) -> list[str]:
-    machine = content["machine"]
-    packages = dict(machine["packages"])
     sandboxes = {_listed(each["sandbox"]) for each in content["measurements"] if "sandbox" in each}
+    peers: dict[str, str] = {}
     for each in content["measurements"]:
         if each["contender"] == "sb3":
-            packages["stable_baselines3"] = each["version"]
+            peers["stable_baselines3"] = each["version"]
+            if opencv := each.get("configuration", {}).get("opencv"):
+                peers["opencv"] = opencv
     return [
         f"- Measured: {content['began']} to {content['ended']}, commit {content['commit'] or '?'}",
+        *machine_lines(content["machine"], peers),
+        f"- Numeric backends: {_listed(content['numerics'])}",
+        *(f"- Sandbox: {each}" for each in sorted(sandboxes)),
+    ]
+
+
+def machine_lines(machine: Mapping[str, Any], packages: Mapping[str, str]) -> list[str]:
+    """What `cores.facts` found, and versions of what a contender brought along."""
+    versions = {**machine["packages"], **packages}
+    return [
         f"- Machine: {machine['cpu']}, {machine['cores']} cores, {machine['cores_used']} of them"
         f" used, {machine['memory_bytes'] / (1 << 30):.1f} GiB, Linux {machine['kernel']}",
         f"- Python {machine['python']}, "
-        + ", ".join(f"{name} {version}" for name, version in packages.items()),
-        f"- Numeric backends: {_listed(content['numerics'])}",
-        *(f"- Sandbox: {each}" for each in sorted(sandboxes)),
+        + ", ".join(f"{name} {version}" for name, version in versions.items()),
     ]
 
 
@@ -180,6 +256,7 @@ def _median_and_range(figures: Figures, form: str) -> tuple[str, str]:
     return f"{median(figures):{form}}", f"{min(figures):{form}} to {max(figures):{form}}"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """In Markdown; the first column holds words, the others figures."""
     ruler = ["---", *["---:"] * (len(head) - 1)]
     return [f"| {' | '.join(each)} |" for each in (head, ruler, *rows)] + [""]

@@ -9,17 +9,19 @@ of this is stored or ranked.
 import time
 from collections.abc import Callable, Mapping
 from types import ModuleType
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 
 from harness.guest_config import guest_config
 from harness.records import Plan
 from harness.task import Environment, Planned, Profile, Task
-from harness.training.environments import SteppedEnvironment
-from harness.training.episodes import TrainingEpisodes
+from harness.training.environments import TrainingEpisodes, kind_of
 from harness.training.evaluator import POOL_SIZE, Acting
 from sandbox import wire
-from sandbox.guest import TrainingEnvironment, lazy_compiler, numerics
+from sandbox.guest import lazy_compiler, numerics
+from sandbox.guest.client import environment_of
 from sandbox.guest.source import act, load_actor, load_source, seed_everything
 from sandbox.wire import Frame, Kind
 
@@ -69,7 +71,7 @@ class BareRun:
             budget=task.budget,
             constants=task.constants,
         )
-        self._episodes = TrainingEpisodes(environment, seed)
+        self._episodes = kind_of(environment).training(environment, self._plan, seed)
 
     @property
     def training_returns(self) -> list[float]:
@@ -82,9 +84,9 @@ class BareRun:
         numerics.install(self._backends)
         seed_everything(self._seed)
         self.module = load_source(source, SHOWN_AS)
-        loopback = _Loopback(self, self._profile, self._environment, self._episodes, say)
+        loopback = _Loopback(self, self._profile, self._episodes, say)
         try:
-            self.module.train(TrainingEnvironment(loopback, _NoClock(), self._config("learner")))
+            self.module.train(environment_of(loopback, _NoClock(), self._config("learner")))
         finally:
             self._episodes.close()
         self.seconds = time.perf_counter() - loopback.began
@@ -92,11 +94,13 @@ class BareRun:
     def evaluate(self, episodes: int) -> list[float]:
         """Raw returns of the exported policy, one an episode, from public seeds."""
         actor = _Actor(self, self._config("actor"))
-        count = min(POOL_SIZE, episodes)
-        environments = [SteppedEnvironment(self._environment) for _ in range(count)]
-        seeds = range(EVALUATION_SEED, EVALUATION_SEED + episodes)
+        kind = kind_of(self._environment)
+        environments = [
+            kind.evaluated(self._environment, second=False) for _ in range(min(POOL_SIZE, episodes))
+        ]
+        starts = kind.starts("final", episodes, lambda _, index: EVALUATION_SEED + index)
         try:
-            played = Acting(actor, environments, self._environment.action_dim).play(seeds)
+            played = Acting(actor, environments, self._environment).play(starts)
         finally:
             for each in environments:
                 each.close()
@@ -125,14 +129,12 @@ class _Loopback:
         self,
         run: BareRun,
         profile: Profile,
-        environment: Environment,
         episodes: TrainingEpisodes,
         say: Say,
     ) -> None:
         self.began = time.perf_counter()
         self._run = run
         self._total = profile.total_timesteps
-        self._action_dim = environment.action_dim
         self._episodes = episodes
         self._say = say
         self._answer = Frame(Kind.CONTINUE, b"")
@@ -140,16 +142,15 @@ class _Loopback:
         self._said = (self.began, 0)
 
     def send(self, kind: Kind, payload: bytes, /) -> None:
-        if kind is Kind.WARMUP:
+        if kind is Kind.DRAW:
             self._take(self._episodes.draw())
         elif kind is Kind.ACTION:
-            (action,) = wire.decode_actions(payload, 1, self._action_dim)
-            self._take(action)
+            self._take(self._episodes.decode(payload))
         elif kind is Kind.BUILT:
             self._say(f"built: {wire.decode_count(payload):,} parameters")
             self.began = time.perf_counter()
             self._said = (self.began, 0)
-            self._answer = Frame(Kind.OBSERVATION, self._episodes.begin().tobytes())
+            self._answer = Frame(Kind.OBSERVATION, self._episodes.begin())
         elif kind is Kind.EXPORT:
             self._run.policy = payload
             self._answer = Frame(Kind.CONTINUE, b"")
@@ -160,10 +161,9 @@ class _Loopback:
     def receive(self) -> Frame:
         return self._answer
 
-    def _take(self, action: wire.Float32) -> None:
-        transition = self._episodes.take(action)
+    def _take(self, action: NDArray[Any]) -> None:
+        self._answer = Frame(Kind.TRANSITION, self._episodes.take(action))
         self._step += 1
-        self._answer = Frame(Kind.TRANSITION, wire.encode_transition(transition))
         if self._step == self._total or time.perf_counter() - self._said[0] > SAY_SECONDS:
             self._say_progress()
 
@@ -191,7 +191,7 @@ class _Actor:
     def __init__(self, run: BareRun, config: dict[str, object]) -> None:
         if run.module is None:
             raise ValueError("evaluate comes after train")
-        self._guest = TrainingEnvironment(_Nobody(), _NoClock(), config)
+        self._guest = environment_of(_Nobody(), _NoClock(), config)
         self._module = run.module
         self._policy = load_actor(self._module, run.policy, self._guest)
         seed_everything(EVALUATION_SEED)

@@ -18,7 +18,6 @@ WORKER_BYTES = 200 << 20
 """An environment host, with numpy, gymnasium and MuJoCo: 80 MiB measured."""
 EVALUATOR_BYTES = 900 << 20
 """An evaluator with its pool, and one actor: 0.4 GiB measured."""
-TRACE_BYTES_PER_NUMBER = 4
 RUN_OVERHEAD_SECONDS = 15.0
 """Around a training: its start, and the scoring of its last exports. Measured in `smoke`."""
 DISK_RESERVE_BYTES = 1 << 30
@@ -52,6 +51,8 @@ class Estimate(NamedTuple):
     seconds: float
     memory_bytes: int
     """Of everything that runs at once."""
+    buffer_bytes: int
+    """Of the largest replay buffer, one run's, when it is full."""
     disk_bytes: int
 
 
@@ -61,7 +62,7 @@ def estimate(plan: Plan, runs: int, workers: int | None, store: Path) -> Estimat
     Raises TooSmall where memory or disk will not do.
     """
     largest = max(replay_buffer_bytes(each.environment, plan) for each in plan.environments)
-    each = LEARNER_BYTES + WORKER_BYTES + largest
+    each = learner_bytes(largest) + WORKER_BYTES
     available = machine.available_memory_bytes()
     fitting = (available - EVALUATOR_BYTES) // each
     if workers is None:
@@ -87,7 +88,23 @@ def estimate(plan: Plan, runs: int, workers: int | None, store: Path) -> Estimat
     rate = plan.profile.steps_per_second / (_probe() / PROBE_REFERENCE_SECONDS)
     rounds = -(-runs // workers)
     seconds = rounds * (plan.profile.total_timesteps / rate + RUN_OVERHEAD_SECONDS)
-    return Estimate(workers, seconds, needed, disk)
+    return Estimate(workers, seconds, needed, largest, disk)
+
+
+def learner_bytes(buffer_bytes: int) -> int:
+    """A learner with a replay buffer of that size."""
+    return LEARNER_BYTES + buffer_bytes
+
+
+def check_room(buffer_bytes: int) -> None:
+    """Raises TooSmall where this machine cannot hold one learner with such a replay buffer."""
+    needed, available = learner_bytes(buffer_bytes), machine.available_memory_bytes()
+    if needed > available:
+        raise TooSmall(
+            f"the run needs {_gib(needed)} of memory (the replay buffer alone is "
+            f"{_gib(buffer_bytes)}); {_gib(available)} are available. Free some, or make fewer "
+            "steps (STEPS=...)."
+        )
 
 
 def _disk_bytes_per_run(plan: Plan) -> int:
@@ -95,10 +112,7 @@ def _disk_bytes_per_run(plan: Plan) -> int:
     profile = plan.profile
     artefact = max(plan.budget.artefact_bytes(each.environment) for each in plan.environments)
     trace = max(
-        profile.final_episodes
-        * each.environment.time_limit
-        * each.environment.action_dim
-        * TRACE_BYTES_PER_NUMBER
+        profile.final_episodes * each.environment.time_limit * each.environment.action_bytes
         for each in plan.environments
     )
     return len(profile.export_steps()) * artefact + trace

@@ -36,7 +36,7 @@ from harness.results.store import OtherSchema, Say, Store
 from harness.results.summary import RecordsError, Summary
 from harness.results.untrusted import one_line
 from harness.task import HeldOut, Profile, Task, TaskError, plan
-from harness.training.environments import EnvironmentMismatch, make
+from harness.training.environments import EnvironmentMismatch, kind_of
 from sandbox.base import DEFAULT, SandboxError, load_backend
 
 DEVICE = "cpu"
@@ -186,7 +186,9 @@ def _run(request: Request, accepted: Submission, console: Console) -> ExitStatus
         if runs:
             frozen = make_plan(conditions)
             for each in frozen.environments:
-                make(each.environment).close()  # a mistake in a table shows now, not after days
+                kind_of(each.environment).check(
+                    each.environment
+                )  # a mistake in a table shows now, not after days
             expected = estimate(frozen, runs, request.workers, store.root)
             _announce(console, request, accepted, len(evaluation.manifest.runs), runs, expected)
             if not _agreed(request, console):
@@ -224,7 +226,8 @@ def _announce(
         f"{request.task.name}, profile {request.profile.name}: {total} runs{rest}, "
         f"{expected.workers} at once\n"
         f"estimate for this machine: {duration(expected.seconds)}, "
-        f"{expected.memory_bytes / (1 << 30):.1f} GiB of memory, "
+        f"{expected.memory_bytes / (1 << 30):.1f} GiB of memory "
+        f"(each replay buffer {expected.buffer_bytes / (1 << 30):.2f} GiB), "
         f"up to {expected.disk_bytes / (1 << 20):,.0f} MiB of disk"
     )
 

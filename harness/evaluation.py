@@ -302,6 +302,7 @@ def compose(manifest: Manifest, run: PlannedRun, attempt: int, bench: Workbench)
         attempt=attempt,
         verdict=verdict,
         final=evaluation,
+        second=final.second if evaluation is not None and final is not None else None,
         curve=tuple(point.evaluation for point in curve.values() if point.evaluation is not None),
         training=training,
         evaluator=scorers[-1].provenance if scorers else None,

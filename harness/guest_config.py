@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from harness.records import Plan
 from harness.task import Environment
 
@@ -36,9 +34,6 @@ def environment_config(
     return {
         "seed": seed,
         "device": device,
-        "observation_dim": environment.observation_dim,
-        "action_dim": environment.action_dim,
-        "max_action": float(np.float32(environment.max_action)),
         "parameter_budget": plan.budget.parameters(environment),
         "export_steps": profile.export_steps(),
         "constants": {
@@ -49,11 +44,9 @@ def environment_config(
             "eval_episodes": profile.eval_episodes,
         }
         | dict(plan.constants),
-    }
+    } | environment.shapes
 
 
 def replay_buffer_bytes(environment: Environment, plan: Plan) -> int:
-    """Bytes of the scaffold's replay buffer when it is full: float32 rows."""
-    capacity = min(plan.profile.buffer_size, plan.profile.total_timesteps)
-    row = 2 * environment.observation_dim + environment.action_dim + 2
-    return capacity * row * 4
+    """Bytes of the scaffold's replay buffer when it is full."""
+    return environment.buffer_bytes(min(plan.profile.buffer_size, plan.profile.total_timesteps))

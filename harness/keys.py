@@ -19,7 +19,7 @@ KEY_BYTES = 32
 _SEED_BITS = 31
 """Every seeded library takes as much."""
 
-Purpose = Literal["curve", "final", "actor"]
+Purpose = Literal["curve", "final", "second", "actor"]
 
 
 class KeyMissing(Exception):

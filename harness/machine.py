@@ -12,7 +12,7 @@ from pathlib import Path
 from harness.records import Provenance
 from harness.task import REPOSITORY
 
-PACKAGES = ("torch", "numpy", "gymnasium", "mujoco")
+PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "ale_py")
 """Those that change numbers; a manifest holds their versions."""
 
 

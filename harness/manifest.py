@@ -124,7 +124,7 @@ def run_hash(plan: Plan, environment: Environment) -> str:
         "task_version": plan.task_version,
         "constants": dict(plan.constants),
         "environment": environment.model_dump(
-            include={"id", "observation_dim", "action_dim", "max_action", "time_limit"}
+            exclude={"reference_parameters", "reference_policy_parameters", "floor"}
         ),
         "profile": plan.profile.model_dump(
             include={
@@ -143,6 +143,11 @@ def run_hash(plan: Plan, environment: Environment) -> str:
 def obey(manifest: Manifest, fresh: Manifest, finished: bool) -> None:
     """Raises ManifestDiffers where the present conditions are not those that it was begun under."""
     before, now = manifest.model_dump(), fresh.model_dump()
+    # Packages that it does not name were of no use to it then.
+    kept = {name: now["packages"].get(name) for name in before["packages"]}
+    changed = {name for name, version in kept.items() if version != before["packages"][name]}
+    for each in (before, now):
+        each["packages"] = {name: each["packages"].get(name) for name in sorted(changed)}
     ignored = _NOT_COMPARED | (_OF_THE_MACHINE if finished else frozenset())
     different = [
         f"  {field}: begun with {_short(before[field])}, now {_short(now[field])}"

@@ -26,6 +26,7 @@ STOCK: Mapping[str, str] = {
     "adam": "torch's default",
     "soft_update": "one tensor after the other",
     "acting": "no_grad",
+    "convolutions": "contiguous",
     "malloc": "glibc's default",
 }
 """Everything as torch and glibc come: `STOCK=1`."""
@@ -36,6 +37,7 @@ TUNED: Mapping[str, str] = {
     "adam": "fused",
     "soft_update": "foreach",
     "acting": "inference mode",
+    "convolutions": "channels_last",
     "malloc": "keeps freed memory",
 }
 """What evaluations use, with oneDNN for the matrix products where that is faster."""

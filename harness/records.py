@@ -59,6 +59,32 @@ class Evaluation(Model):
     mean: FiniteFloat
     thinking_seconds: float
     """The actor's, all answers together."""
+    stopped: int = 0
+    """Games that the harness stopped at their longest: counted as they stood."""
+
+
+class SecondEvaluation(Model):
+    """The same policy once more, where actions learned by heart lead elsewhere.
+
+    Tasks whose environments have no chance of their own have one; it never counts for a score.
+    """
+
+    how: str
+    """What was changed: "sticky actions (0.25)"."""
+    evaluation: Evaluation
+    floor: float
+    """A return worth nothing: what is kept is measured from here."""
+
+    def kept(self, first: float) -> float | None:
+        """The share of a first mean that is left; None where that was worth nothing."""
+        if first <= self.floor:
+            return None
+        return (self.evaluation.mean - self.floor) / (first - self.floor)
+
+    def memorised(self, first: float) -> bool:
+        """Whether more than half of it is gone."""
+        kept = self.kept(first)
+        return kept is not None and kept < 0.5
 
 
 class Provenance(Model):
@@ -132,6 +158,8 @@ class Record(Model):
     verdict: Verdict
     final: Evaluation | None
     """Present exactly where the verdict is `scored`."""
+    second: SecondEvaluation | None = None
+    """Beside `final`, where the task has one."""
     curve: tuple[Evaluation, ...]
     training: Training
     evaluator: Provenance | None
@@ -163,6 +191,12 @@ class RunResult(Model):
     verdict: VerdictKind
     mean_return: FiniteFloat | None
     """Of the final evaluation; None without a score."""
+    second_return: FiniteFloat | None = None
+    """Of the second evaluation, where the task has one."""
+    memorised: bool = False
+    """More than half of the return is gone in the second evaluation."""
+    stopped: int = 0
+    """Games of the final evaluation that were stopped at their longest."""
     parameters: int | None
     """As the guest counted them: believed of honest submissions only."""
     steps: int
@@ -267,5 +301,7 @@ class Scored(Model):
 
     evaluation: Evaluation | None
     verdict: Verdict | None
+    second: SecondEvaluation | None = None
+    """Of a final evaluation, where the task has one."""
     trace_sha256: str | None = None
     provenance: Provenance

@@ -22,7 +22,7 @@ from harness.machine import PACKAGES
 from harness.manifest import plan_of, profile_hash, run_hash, why_unranked
 from harness.records import Manifest, PlannedRun, Record, RunResult, VerdictKind
 from harness.results.store import Stored
-from harness.results.summary import hardware, last_attempts
+from harness.results.summary import hardware, last_attempts, result
 from harness.task import REPOSITORY, HeldOut, Model, Planned, Profile, Task, TaskError, plan
 
 Say = Callable[[str], None]
@@ -64,6 +64,13 @@ class ShippedRun(Model):
     std_return: Maybe[FiniteFloat]
     """Sample standard deviation of that evaluation's episodes."""
     episodes: int
+    second_return: Maybe[FiniteFloat] = None
+    """Raw, of the second evaluation; empty without one. Files that are older than these lack this
+    column and the next two."""
+    memorised: bool = False
+    """Whether more than half of the return above the floor of that time is gone there."""
+    stopped: int = 0
+    """Games of the final evaluation that were stopped at their longest."""
     steps: int
     trained: bool
     parameters: Maybe[int]
@@ -85,6 +92,8 @@ class ShippedRun(Model):
     numpy: str
     gymnasium: str
     mujoco: str
+    ale_py: str = ""
+    """Empty in lines that are older than its being noted."""
     numerics: str
     """Backends, "name=value; ..."."""
     harness_commit: str
@@ -191,12 +200,17 @@ def published_table(task: Task, lines: Sequence[Published], shown: Sequence[Plan
             line.environment,
             line.protocol,
             line.algorithm,
-            f"{line.mean:,.0f}",
-            "-" if line.std is None else f"{line.std:,.0f}",
+            _amount(line.mean),
+            "-" if line.std is None else _amount(line.std),
             str(line.seeds),
             Text(f"[{sources.index(line.source) + 1}]"),
         )
     return table
+
+
+def _amount(value: float) -> str:
+    """Pong's returns are within 21, and their spread within one."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def _read(path: Path, kind: type[Line]) -> list[Line]:
@@ -243,7 +257,7 @@ def _manifest(task: Task, profile: Profile, heldout: HeldOut, runs: list[Shipped
         ranked_reason=unranked,
         device=first.device,
         python=first.python,
-        packages={name: getattr(first, name) for name in PACKAGES},
+        packages={name: each for name in PACKAGES if (each := getattr(first, name))},
         numerics=dict(each.partition("=")[::2] for each in first.numerics.split("; ")),
         runs=tuple(
             PlannedRun(environment=each.environment.id, heldout=each.heldout, seed=seed)
@@ -267,7 +281,7 @@ def _result(task: Task, profile: Profile, run: ShippedRun) -> RunResult:
 
 def _line(stored: Stored, record: Record) -> ShippedRun:
     training, origin = record.training, record.training.provenance
-    final = record.final
+    final, told = record.final, result(record)
     # What the run was made under, which need not be the task's present numbers.
     made_under = read_plan(stored.directory)
     environment = made_under.planned(record.environment).environment
@@ -278,9 +292,12 @@ def _line(stored: Stored, record: Record) -> ShippedRun:
         seed=record.seed,
         attempt=record.attempt,
         verdict=record.verdict.kind,
-        mean_return=final.mean if final else None,
+        mean_return=told.mean_return,
         std_return=float(np.std(final.returns, ddof=1)) if final else None,
         episodes=len(final.returns) if final else 0,
+        second_return=told.second_return,
+        memorised=told.memorised,
+        stopped=told.stopped,
         steps=training.steps,
         trained=training.verdict is None,
         parameters=training.parameters,
@@ -307,4 +324,4 @@ def _line(stored: Stored, record: Record) -> ShippedRun:
 
 
 def _versions(packages: Mapping[str, str]) -> dict[str, Any]:
-    return {name: packages[name] for name in PACKAGES}
+    return {name: packages[name] for name in PACKAGES if name in packages}

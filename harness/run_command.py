@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.cli import ExitStatus
+from harness.estimate import TooSmall, check_room
 from harness.intake.refusals import Refused
 from harness.intake.submission import Submission, assemble, judge, read
 from harness.numerics import choose
@@ -70,10 +71,12 @@ def run(request: Request, path: Path, debugger: bool) -> ExitStatus:
     from harness.bare_run import BareRun, shortened
 
     profile = shortened(request.task.profile(PROFILE), request.steps)
-    print(_heading(request, profile), flush=True)
+    buffer_bytes = request.environment.buffer_bytes(profile.buffer_size)
+    print(_heading(request, profile, buffer_bytes), flush=True)
     try:
+        check_room(buffer_bytes)
         backends = choose(request.stock)
-    except OSError as error:
+    except (OSError, TooSmall) as error:
         print(f"touchstone: {error}", file=sys.stderr)
         return ExitStatus.INFRASTRUCTURE
     bare = BareRun(request.task, profile, request.environment, request.seed, backends)
@@ -136,11 +139,12 @@ def _own_line(error: Exception, submission: Submission) -> str:
     return f"line {lines[-1]} of {SHOWN_AS} is line {line} of {file}"
 
 
-def _heading(request: Request, profile: Profile) -> str:
+def _heading(request: Request, profile: Profile, buffer_bytes: int) -> str:
     of_profile = request.task.profile(PROFILE)
     return (
         f"{request.environment.id}, seed {request.seed}, {request.steps:,} steps, the first "
         f"{profile.learning_starts:,} of them random ({PROFILE}: "
-        f"{of_profile.total_timesteps:,} and {of_profile.learning_starts:,}); "
+        f"{of_profile.total_timesteps:,} and {of_profile.learning_starts:,}), "
+        f"a replay buffer of {buffer_bytes / (1 << 30):.2f} GiB; "
         "outside the sandbox, unranked"
     )

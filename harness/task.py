@@ -8,12 +8,24 @@ immutable and knows nothing of how a run is made or scored.
 import hashlib
 import json
 import re
+import struct
 import tomllib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    model_validator,
+)
+
+from sandbox import pixels
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 TASKS = REPOSITORY / "tasks"
@@ -41,21 +53,100 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Environment(Model):
+class Environment(Model, ABC):
     """One environment as budgets and guests see it. A test holds it against the real one."""
 
     id: str
     """The id that gymnasium registers."""
-    observation_dim: int = Field(gt=0)
-    action_dim: int = Field(gt=0)
-    max_action: float = Field(gt=0)
-    """`action_space.high[0]`; the low bound is its negative."""
     time_limit: int = Field(gt=0)
     """Steps after which an episode is truncated."""
     reference_parameters: int = Field(gt=0)
     """Parameters of the largest reference algorithm at these shapes, targets included."""
     reference_policy_parameters: int = Field(gt=0)
     """Parameters of the largest acting policy of a reference at these shapes."""
+
+    @property
+    @abstractmethod
+    def shapes(self) -> dict[str, str | int | float]:
+        """All that a guest learns of it, by the names of its configuration."""
+
+    @property
+    @abstractmethod
+    def action_bytes(self) -> int:
+        """Of one action, as the wire has it and as a trace keeps it."""
+
+    @abstractmethod
+    def buffer_bytes(self, capacity: int) -> int:
+        """Of the scaffold's replay buffer when it holds that many transitions."""
+
+
+class ContinuousControl(Environment):
+    """Observations and actions are vectors of float32."""
+
+    observation_dim: int = Field(gt=0)
+    action_dim: int = Field(gt=0)
+    max_action: float = Field(gt=0)
+    """`action_space.high[0]`; the low bound is its negative."""
+
+    @property
+    def shapes(self) -> dict[str, str | int | float]:
+        return {
+            "observations": "vector",
+            "observation_dim": self.observation_dim,
+            "action_dim": self.action_dim,
+            "max_action": _as_float32(self.max_action),
+        }
+
+    @property
+    def action_bytes(self) -> int:
+        return 4 * self.action_dim
+
+    def buffer_bytes(self, capacity: int) -> int:
+        row = 2 * self.observation_dim + self.action_dim + 2
+        return capacity * row * 4
+
+
+class AtariGame(Environment):
+    """Observations are stacks of gray frames; an action is a number from 0 on.
+
+    `time_limit` is in agent steps, of four frames each, and stops a game that would not end.
+    """
+
+    actions: int = Field(gt=1)
+    """Of the game's minimal set."""
+    waits_for_fire: bool
+    """Whether nothing happens after a lost life until FIRE is pressed."""
+    floor: float
+    """Mean raw score of the better of the random and the idle policy, from the same starts."""
+
+    @property
+    def shapes(self) -> dict[str, str | int | float]:
+        return {"observations": "pixels", "actions": self.actions}
+
+    @property
+    def action_bytes(self) -> int:
+        return pixels.ACTION_BYTES
+
+    def buffer_bytes(self, capacity: int) -> int:
+        return pixels.buffer_bytes(capacity)
+
+
+def _as_float32(number: float) -> float:
+    """The nearest float32: the bound of an action space, as gymnasium has it."""
+    (rounded,) = struct.unpack("<f", struct.pack("<f", number))
+    return float(rounded)
+
+
+def _kind(table: Any) -> str:
+    """By what a table holds: an error then names the fields of its own kind alone."""
+    actions = isinstance(table, Mapping) and "actions" in table
+    return "atari" if actions or isinstance(table, AtariGame) else "continuous control"
+
+
+AnyEnvironment = Annotated[
+    Annotated[ContinuousControl, Tag("continuous control")] | Annotated[AtariGame, Tag("atari")],
+    Discriminator(_kind),
+]
 
 
 class Scale(Model):
@@ -177,7 +268,7 @@ class HeldOut(Model):
 
     profiles: Mapping[str, tuple[str, ...]]
     """Environment ids by profile; a profile that is not named has none."""
-    environments: Mapping[str, Environment] = Field(default_factory=dict)
+    environments: Mapping[str, AnyEnvironment] = Field(default_factory=dict)
     scales: Mapping[str, Mapping[str, Scale]] = Field(default_factory=dict)
     """By profile, then by environment id."""
 
@@ -210,7 +301,7 @@ class Task(Model):
     budget: Budget
     constants: Mapping[str, int | float]
     """What `args` holds beside the profile's numbers. The guest gets copies."""
-    environments: Mapping[str, Environment]
+    environments: Mapping[str, AnyEnvironment]
     profiles: Mapping[str, Profile]
 
     @classmethod
@@ -298,7 +389,7 @@ class Task(Model):
 class Planned(Model):
     """One environment of an evaluation, with what is frozen for it."""
 
-    environment: Environment
+    environment: AnyEnvironment
     heldout: bool
     scale: Scale | None
 

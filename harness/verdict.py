@@ -22,7 +22,8 @@ MAX_WORDS = 400
 ADVICE: dict[VerdictKind, str] = {
     "scored": "",
     "rejected": "Hold less: make the named modules smaller or drop one (target networks count "
-    "too); the exported policy is the module `actor` with all that its attributes reach.",
+    "too); the exported policy is one module (`actor` or `q_network`, by task) with all that its "
+    "attributes reach.",
     "crashed": "Read the traceback: its last line of source.py, which stands beside the report, is "
     "where to look.",
     "exited": "A run ends when the harness ends it; do not exit or return from the training loop.",
@@ -30,8 +31,8 @@ ADVICE: dict[VerdictKind, str] = {
     "out-of-memory": "Hold fewer or smaller tensors; look for lists that grow with every update.",
     "too-many-processes": "Start no processes or threads; the learner has one core.",
     "too-much-output": "Print less: metrics that `update` returns are logged anyway.",
-    "protocol-violation": "Return finite actions of shape (action_dim,), and leave the environment "
-    "to the training loop.",
+    "protocol-violation": "Return actions of the task's shape: finite numbers (action_dim,), or "
+    "integers (1,) from 0 to n - 1; and leave the environment to the training loop.",
 }
 """What to do, by kind: every verdict has one."""
 

@@ -8,9 +8,9 @@ calls, in this order and from one thread that outlives the guest:
 2. `Sandbox.start(...)` for each guest. The guest runs `python -m sandbox.guest SOCKET` with the
    channel directory bound read-only at `GUEST_CHANNEL`, and connects to the Unix socket
    `SOCKET_NAME` in it. It sees the standard library, torch, numpy and what those two need, this
-   package's `wire.py` and `guest/`, and scratch space that vanishes with it. Nothing else of the
-   host: no network, no environment variable, no other process, no host uid 0, no writable file
-   outside its scratch.
+   package's `wire.py`, `pixels.py` and `guest/`, and scratch space that vanishes with it. Nothing
+   else of the host: no network, no environment variable, no other process, no host uid 0, no
+   writable file outside its scratch.
 3. `Guest.exit()` at will: it never blocks. It answers None while the guest lives.
 4. `Guest.kill()` once at the end, always, whether the guest has ended or not. After it returns no
    process of the guest is left and everything that the backend made for it is cleaned up.

@@ -19,14 +19,15 @@ no answer.
                                     OBSERVATION     first observation of the first episode
     EXPORT      policy                              at step 0, at each evaluation point, at the end
                                     CONTINUE
-    WARMUP                                          while the host draws actions at random
-    ACTION      float32[A]                          afterwards
+    DRAW                                            where the host draws the action, at random
+    ACTION      float32[A] or int32                 elsewhere
                                     TRANSITION      executed action, reward, ends, observations
     METRICS     name, value pairs                   seldom
     FAILURE     kind, line, text                    its last words
 
-The actor's: HELLO, CONFIG, ARTEFACT (from the host), IMPORTED, READY, then OBSERVATIONS
-float32[B, O] answered by ACTIONS float32[B, A] until the host ends it.
+The actor's: HELLO, CONFIG, ARTEFACT (from the host), IMPORTED, READY, then OBSERVATIONS answered
+by ACTIONS, one row for each of B episodes, until the host ends it. Observations are float32[O] or,
+in tasks with pixels, what `sandbox/pixels.py` says.
 
 A trial's: HELLO, CONFIG, IMPORTED, then TRIED once for each of the environments in CONFIG.
 
@@ -71,7 +72,7 @@ class Kind(IntEnum):
     HELLO = 1
     IMPORTED = 2
     BUILT = 3
-    WARMUP = 4
+    DRAW = 4
     ACTION = 5
     EXPORT = 6
     METRICS = 7
@@ -416,27 +417,27 @@ def decode_transition(payload: bytes, observation_dim: int, action_dim: int) -> 
 MAX_METRICS_BYTES = 1 + MAX_METRICS * (1 + MAX_METRIC_NAME_BYTES + 8)
 
 
-def learner_caps(action_dim: int, artefact_bytes: int) -> dict[Kind, int]:
+def learner_caps(action_bytes: int, artefact_bytes: int) -> dict[Kind, int]:
     """What a host accepts from a learner."""
     return {
         Kind.HELLO: 0,
         Kind.IMPORTED: 0,
         Kind.BUILT: 8,
-        Kind.WARMUP: 0,
-        Kind.ACTION: 4 * action_dim,
+        Kind.DRAW: 0,
+        Kind.ACTION: action_bytes,
         Kind.EXPORT: artefact_bytes,
         Kind.METRICS: MAX_METRICS_BYTES,
         Kind.FAILURE: MAX_FAILURE_BYTES,
     }
 
 
-def actor_caps(action_dim: int, rows: int) -> dict[Kind, int]:
+def actor_caps(action_bytes: int, rows: int) -> dict[Kind, int]:
     """What a host accepts from an actor that acts on up to `rows` observations at once."""
     return {
         Kind.HELLO: 0,
         Kind.IMPORTED: 0,
         Kind.READY: 0,
-        Kind.ACTIONS: 4 * rows * action_dim,
+        Kind.ACTIONS: rows * action_bytes,
         Kind.FAILURE: MAX_FAILURE_BYTES,
     }
 

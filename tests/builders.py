@@ -8,6 +8,7 @@ from harness.records import (
     PlannedRun,
     Provenance,
     Record,
+    SecondEvaluation,
     Training,
     Verdict,
     VerdictKind,
@@ -77,6 +78,7 @@ def provenance(**changes: object) -> Provenance:
             "numpy": "2.4.6",
             "gymnasium": "1.4.0",
             "mujoco": "4.0.0",
+            "ale_py": "0.12.1",
         },
         cpu="EPYC 9654",
         cores=16,
@@ -89,7 +91,7 @@ def provenance(**changes: object) -> Provenance:
     return Provenance.model_validate(whole.model_dump() | changes)
 
 
-def evaluation(mean: float, step: int = 1000, episodes: int = 4) -> Evaluation:
+def evaluation(mean: float, step: int = 1000, episodes: int = 4, stopped: int = 0) -> Evaluation:
     """Episodes whose returns lie around `mean` and average to exactly that."""
     offsets = [1.0 if index % 2 else -1.0 for index in range(episodes)]
     return Evaluation(
@@ -98,7 +100,15 @@ def evaluation(mean: float, step: int = 1000, episodes: int = 4) -> Evaluation:
         lengths=(100,) * episodes,
         mean=mean,
         thinking_seconds=0.5,
+        stopped=stopped,
     )
+
+
+def second(
+    mean: float, floor: float = 0.0, how: str = "sticky actions (0.25)", stopped: int = 0
+) -> SecondEvaluation:
+    """For `record(..., second=...)`."""
+    return SecondEvaluation(how=how, evaluation=evaluation(mean, stopped=stopped), floor=floor)
 
 
 def record(

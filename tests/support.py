@@ -33,6 +33,7 @@ CHEETAH = "HalfCheetah-v4"
 
 def small_profile(
     *environments: str,
+    task: str = TASK,
     seeds: tuple[int, ...] = (42,),
     total_timesteps: int = 40,
     learning_starts: int = 20,
@@ -40,7 +41,7 @@ def small_profile(
     **changes: object,
 ) -> Profile:
     """`smoke`, smaller: by default one environment whose first episodes are short."""
-    smoke = Task.load(TASK).profile("smoke")
+    smoke = Task.load(task).profile("smoke")
     quick_limits = {"frame_seconds": 15.0, "start_seconds": 20.0, "thinking_seconds": 60.0}
     content = smoke.model_dump() | {
         "environments": environments or (PENDULUM,),
@@ -56,16 +57,16 @@ def small_profile(
     return Profile.model_validate(content | changes)
 
 
-def conditions(profile: Profile, heldout: HeldOut | None = None) -> Conditions:
+def conditions(profile: Profile, heldout: HeldOut | None = None, task: str = TASK) -> Conditions:
     kind = "none" if heldout is None else "own"
-    return Conditions(Task.load(TASK), profile, heldout, kind, Bubblewrap(), "cpu", TUNED)
+    return Conditions(Task.load(task), profile, heldout, kind, Bubblewrap(), "cpu", TUNED)
 
 
-def accepted(region: str, tmp_path: Path) -> Submission:
+def accepted(region: str, tmp_path: Path, task: str = TASK) -> Submission:
     """The region through the real door."""
     path = tmp_path / "handed_in.py"
     path.write_text(region)
-    return accept(Task.load(TASK), path)
+    return accept(Task.load(task), path)
 
 
 def region(*replacements: tuple[str, str], before: str = "") -> str:
@@ -83,10 +84,10 @@ def unchecked(text: str) -> Submission:
 
 
 def evaluated_here(
-    submission: Submission, profile: Profile, directory: Path
+    submission: Submission, profile: Profile, directory: Path, task: str = TASK
 ) -> tuple[Record | None, Workbench]:
     """The first run of the profile, trained and then scored in this process."""
-    present = conditions(profile)
+    present = conditions(profile, task=task)
     manifest = make_manifest(present, submission, "test", fingerprint(KEY))
     run = manifest.runs[0]
     bench = Workbench(attempt_directory(directory, run.id, 1))
@@ -103,10 +104,14 @@ def evaluated_here(
 
 
 def trained(
-    submission: Submission, profile: Profile, directory: Path, sandbox: Bubblewrap | None = None
+    submission: Submission,
+    profile: Profile,
+    directory: Path,
+    sandbox: Bubblewrap | None = None,
+    task: str = TASK,
 ) -> tuple[Training, Workbench]:
     """One real run: the first of the profile, to the end of its training."""
-    present = conditions(profile)
+    present = conditions(profile, task=task)
     manifest = make_manifest(present, submission, "test", fingerprint(KEY))
     bench = Workbench(directory / "attempt-1")
     with bench.worker_lock():

@@ -1,7 +1,8 @@
-"""The speed benchmark: its arithmetic on made-up figures, and one real, tiny measurement."""
+"""The benchmarks: their arithmetic on made-up figures, and real, tiny measurements."""
 
 import io
 import json
+import os
 import subprocess
 import sys
 import tomllib
@@ -10,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks import sb3_td3, speed, speed_report
-from benchmarks.measuring import Stopwatch, Window
-from harness.numerics import TUNED
-from harness.task import REPOSITORY
+from benchmarks import sb3, speed, speed_report
+from benchmarks.measuring import DQN, TD3, Asked, Stopwatch, Subject, Window, command_line
+from harness.numerics import STOCK, TUNED
+from harness.task import REPOSITORY, Task
 
 STEPS = 1_000
 # Steps/s by contender and round. The median of the ratios is not the ratio of the medians.
@@ -24,6 +25,11 @@ RATES = {
     "stock": (80.0, 100.0, 90.0),
     "pair": (190.0, 192.0, 180.0),
 }
+TINY = Window(learning_starts=20, settling=8, steps=24)
+
+needs_sb3 = pytest.mark.skipif(
+    not sb3.installed(), reason=f"{' and '.join(sb3.wanted())} are not installed: {sb3.ADVICE}"
+)
 
 
 def measurement(name: str, number: int, rate: float, **changes: Any) -> dict[str, Any]:
@@ -52,6 +58,7 @@ def content() -> dict[str, Any]:
         "began": "2026-12-01T00:00:00+00:00",
         "ended": "2026-12-01T00:11:00+00:00",
         "commit": "0123456789ab",
+        "task": "rl-offpolicy-continuous",
         "profile": "full",
         "environment": "HalfCheetah-v4",
         "window": {"learning_starts": 1000, "settling": 200, "steps": STEPS},
@@ -75,13 +82,26 @@ def content() -> dict[str, Any]:
     }
 
 
+@pytest.fixture
+def atari(content: dict[str, Any]) -> dict[str, Any]:
+    """The same figures as DQN's: `script` where TD3 has `pair`."""
+    for each in content["measurements"]:
+        if each["contender"] == "pair":
+            each["contender"] = "script"
+        if each["contender"] == "sb3":
+            each["configuration"] = {"opencv": "6.5.4"}
+        if each["contender"] in ("sandboxed", "bare", "script"):
+            each["weights_sha256"] = "abc"
+    return content | {"task": "rl-value-atari", "environment": "BreakoutNoFrameskip-v4"}
+
+
 def row(text: str, begin: str) -> list[str]:
     [line] = [each for each in text.splitlines() if each.startswith(f"| {begin}")]
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
 def test_ratios_are_taken_round_by_round(content: dict[str, Any]) -> None:
-    against_sb3, against_bare, *_ = speed_report.RATIOS
+    against_sb3, against_bare, *_ = speed_report.SECTIONS[TD3.task].ratios
 
     assert speed_report.ratios(content, against_sb3) == pytest.approx([2.0, 1.2, 1.5])
     assert row(speed_report.render(content), against_sb3.what)[1:] == [
@@ -104,10 +124,59 @@ def test_a_round_without_one_side_gives_no_ratio(content: dict[str, Any]) -> Non
         for each in content["measurements"]
         if (each["contender"], each["round"]) != ("sb3", 2) and each["contender"] != "pair"
     ]
-    against_sb3, _, of_two, _ = speed_report.RATIOS
+    against_sb3, _, of_two, _ = speed_report.SECTIONS[TD3.task].ratios
 
     assert speed_report.ratios(content, against_sb3) == pytest.approx([2.0, 1.5])
     assert row(speed_report.render(content), of_two.what)[2] == "not measured"
+
+
+def test_dqn_is_held_against_a_plain_script(atari: dict[str, Any]) -> None:
+    text = speed_report.render(atari)
+
+    assert text.startswith("<!-- Made by `python -m benchmarks.speed render --task rl-value-atari`")
+    assert "DQN on BreakoutNoFrameskip-v4" in text
+    assert "four frames" in text
+    assert "opencv 6.5.4" in text
+    # 100/190, 120/192 and 90/180; what costs the sandbox alone is shown and not judged.
+    assert row(text, "in the sandbox against a plain script")[1:] == [
+        "≥ 0.93",
+        "0.526",
+        "0.500 to 0.625",
+        "**NOT MET**, by 43.4 %",
+    ]
+    assert row(text, "in the sandbox against the same loop")[4] == ""
+    assert row(text, "DQN in a plain script")[1] == "190.0"
+
+
+def test_contenders_that_did_other_work_are_said(atari: dict[str, Any]) -> None:
+    assert "the same network" not in speed_report.render(atari)
+
+    for each in atari["measurements"]:
+        if each["contender"] == "script":
+            each["weights_sha256"] = "def"
+
+    text = speed_report.render(atari)
+    assert "**Not all of ours trained the same network" in text
+    assert "bare and sandboxed; script." in text
+
+
+@pytest.mark.parametrize(
+    ("subject", "window", "said"),
+    [
+        (TD3, (1, 1, 1), ""),
+        (DQN, (500, 200, 1_500), ""),
+        (DQN, (500, 201, 1_500), "multiples of 4"),
+        (DQN, (40, 20, 560), "epsilon"),  # a tenth of 620 is 62, and measured is from 60 on
+        (DQN, (40, 24, 560), ""),
+    ],
+)
+def test_a_window_in_which_contenders_differ_is_refused(
+    subject: Subject, window: tuple[int, int, int], said: str
+) -> None:
+    flaw = Window(*window).flaw(Task.load(subject.task).constants)
+
+    assert said in flaw
+    assert bool(flaw) == bool(said)
 
 
 @pytest.mark.parametrize(
@@ -197,17 +266,31 @@ def test_render_reads_the_file_that_was_measured(content: dict[str, Any], tmp_pa
 
 
 def test_sb3_is_pinned_and_no_dependency_of_the_tests() -> None:
-    assert sb3_td3.wanted().startswith("stable-baselines3==")
-    assert "stable" not in (REPOSITORY / "requirements.lock").read_text()
+    assert sorted(each.partition("==")[0] for each in sb3.wanted()) == [
+        "opencv-python-headless",
+        "stable-baselines3",
+    ]
+    lock = (REPOSITORY / "requirements.lock").read_text()
     with (REPOSITORY / "pyproject.toml").open("rb") as file:
-        assert "stable" not in str(tomllib.load(file)["project"]["dependencies"])
+        dependencies = str(tomllib.load(file)["project"]["dependencies"])
+    for name in ("stable", "opencv"):
+        assert name not in lock
+        assert name not in dependencies
+
+
+def test_a_setting_of_sb3s_that_is_not_ours_ends_the_benchmark() -> None:
+    configuration = {"batch_size": 32, "device": "cpu", "opencv": "not ours to have"}
+
+    sb3.compare(configuration, {"batch_size": 32, "device": "cpu"})
+    with pytest.raises(RuntimeError, match=r"\{'batch_size': \(32, 64\)\}"):
+        sb3.compare(configuration, {"batch_size": 64, "device": "cpu"})
 
 
 def test_a_sandboxed_run_is_really_measured() -> None:
     """HalfCheetah in bubblewrap, sixty steps of it measured."""
     window = Window(learning_starts=20, settling=10, steps=60)
 
-    measured = speed.measure(speed.CONTENDERS["sandboxed"], window, TUNED)
+    measured = speed.measure(speed.BENCHMARKS[TD3.task], "sandboxed", window, TUNED)
 
     assert measured["steps"] == 60
     assert 0 < measured["seconds"] < measured["whole_seconds"]
@@ -215,3 +298,76 @@ def test_a_sandboxed_run_is_really_measured() -> None:
     assert measured["peak_memory_bytes"] > measured["replay_buffer_bytes"] == 90 * 42 * 4
     assert measured["others_before"] >= 0
     assert "times" not in measured
+
+
+def test_sandbox_bare_loop_and_plain_script_train_the_same_network() -> None:
+    """Breakout: so long random steps that games end, then eleven updates."""
+    window = Window(learning_starts=600, settling=8, steps=36)
+
+    sandboxed, bare, script = (
+        speed.measure(speed.BENCHMARKS[DQN.task], name, window, TUNED)
+        for name in ("sandboxed", "bare", "script")
+    )
+
+    assert sandboxed["steps"] == bare["steps"] == script["steps"] == 36
+    assert sandboxed["exports"] == [0, 626, 644]
+    assert sandboxed["episodes"] == bare["episodes"] > 0
+    assert script["loss"] > 0
+    assert sandboxed["weights_sha256"] == bare["weights_sha256"] == script["weights_sha256"]
+    # 644 transitions and the 19 spare frames and 5 more that they are given, of 7,074 bytes each.
+    assert sandboxed["replay_buffer_bytes"] == (644 + 19 + 5) * 7_074
+
+
+@needs_sb3
+@pytest.mark.parametrize(("subject", "updates"), [(TD3, 32), (DQN, 8)], ids=["TD3", "DQN"])
+def test_sb3_is_really_measured(subject: Subject, updates: int) -> None:
+    """Its settings have been compared by then."""
+    measured = speed.measure(speed.BENCHMARKS[subject.task], "sb3", TINY, TUNED)
+
+    assert (measured["steps"], measured["updates"]) == (24, updates)
+    assert measured["configuration"]["threads"] == 1
+
+
+@needs_sb3
+def test_an_sb3_that_was_built_otherwise_does_not_train() -> None:
+    altered = """
+from benchmarks import sb3, sb3_dqn
+
+def build(task, asked):
+    model = sb3_dqn.build(task, asked)
+    model.target_update_interval += 1
+    return model
+
+sb3.main(sb3.Peer(build, sb3_dqn.look_up, sb3_dqn.ours))
+"""
+    asked = Asked("sb3", DQN.task, TINY, 1, STOCK)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", altered, *command_line(asked)],
+        env=os.environ | {"PYTHONPATH": f"{REPOSITORY}{os.pathsep}{sb3.DIRECTORY}"},
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.returncode != 0
+    assert done.stdout == ""
+    assert "{'target_network_frequency': (1001, 1000)}" in done.stderr
+
+
+def test_a_full_replay_buffer_is_really_sampled(tmp_path: Path) -> None:
+    results = tmp_path / "replay.json"
+    command = [sys.executable, "-m", "benchmarks.replay", "--results", str(results)]
+    done = subprocess.run(
+        [*command, "--transitions", "2000", "--batches", "50"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    measured = json.loads(results.read_text())
+
+    assert (measured["transitions"], measured["batches"], measured["batch_size"]) == (2000, 50, 32)
+    # Of each slot a frame, its age, whether it leads on, action, reward, done; 3 % and 5 spare.
+    assert measured["buffer_bytes"] == 2_065 * (7_056 + 1 + 1 + 8 + 4 + 4)
+    assert measured["resident_bytes"] == pytest.approx(measured["buffer_bytes"], rel=0.1)
+    assert 0 < measured["median_seconds"] <= measured["seconds_of_19_in_20"]
+    assert row(done.stdout, "bytes a transition")[2] == "7,304"

@@ -7,7 +7,7 @@ from harness.evaluation import compose
 from harness.keys import evaluation_seed
 from harness.layout import read_manifest
 from harness.task import Task
-from harness.training.environments import SteppedEnvironment
+from harness.training.continuous_control import SteppedEnvironment
 from harness.training.evaluator import Evaluator
 from sandbox.guest.policy import STATE_DICT
 from tests.support import (

@@ -1,6 +1,7 @@
 """What comes with a task: reference runs, published numbers, scales that follow from them."""
 
 import csv
+import io
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from harness import evaluate_command, references
 from harness.cli import ExitStatus
@@ -18,8 +20,9 @@ from harness.records import Manifest, Record
 from harness.results.leaderboard import Current, build_board
 from harness.results.publish import write_leaderboard
 from harness.results.store import Store, Stored
+from harness.results.summary import summarise
 from harness.task import TASKS, Profile, Scale, Task, TaskError, plan
-from tests.builders import record
+from tests.builders import evaluation, provenance, record, second
 from tests.support import TASK
 
 TASK_NAMES = sorted(each.parent.name for each in TASKS.glob("*/task.toml"))
@@ -154,6 +157,23 @@ def test_published_numbers_say_how_they_were_measured() -> None:
     assert references.published(task, task.profile("quick")) == []
 
 
+def test_published_numbers_of_games_are_shown_with_the_digits_that_tell_them_apart() -> None:
+    task = Task.load("rl-value-atari")
+    full = task.profile("full")
+    shown = plan(task, full, task.load_heldout())
+    console = Console(file=io.StringIO(), width=160)
+
+    console.print(references.published_table(task, references.published(task, full), shown))
+
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines()]
+    pong = {row[2]: row[3:6] for row in rows if row and row[0] == "PongNoFrameskip-v4"}
+    assert pong["qr_dqn"] == ["20.9", "0.0577", "3"]
+    assert ["SeaquestNoFrameskip-v4", "evaluation", "qr_dqn", "9,027"] in [row[:4] for row in rows]
+    # Sticky actions are another environment.
+    assert "sticky" not in text
+
+
 # --- writing and reading --------------------------------------------------------------------------
 
 
@@ -212,6 +232,71 @@ def test_runs_are_written_and_read_as_the_evaluation_that_they_were(copied: Task
     )
     assert shipped.why_unranked == "the profile quick is never ranked"
     assert (again.name, again.source_sha256) == ("td3", manifest.source_sha256)
+
+
+def test_a_second_evaluation_its_flag_and_stopped_games_are_shipped_with_a_run(
+    copied: Task,
+) -> None:
+    quick = copied.profile("quick")
+    manifest = _manifest(copied, quick, "td3")
+    runs = [record(manifest, run.environment, run.seed, 12.5) for run in manifest.runs]
+    first = {"final": evaluation(12.5, stopped=3), "second": second(1.5)}
+    runs[0] = record(manifest, runs[0].environment, runs[0].seed, 12.5, **first)
+    runs[1] = record(manifest, runs[1].environment, runs[1].seed, 12.5, second=second(-2.5))
+
+    path = references.write(copied, quick, [stored(copied, quick, manifest, runs)])
+    [shipped] = references.evaluations(copied, quick, quiet)
+
+    assert summarise(*shipped).environments == summarise(manifest, runs).environments
+    assert summarise(*shipped).memorised_runs == 2
+    lines = list(csv.DictReader(path.open()))
+    columns = ("second_return", "memorised", "stopped")
+    assert [[line[name] for name in columns] for line in lines[:3]] == [
+        ["1.5", "True", "3"],
+        ["-2.5", "True", "0"],
+        ["", "False", "0"],
+    ]
+
+
+def test_a_file_that_is_older_than_second_evaluations_is_still_read(copied: Task) -> None:
+    quick = copied.profile("quick")
+    manifest = _manifest(copied, quick, "td3")
+    runs = [record(manifest, run.environment, run.seed, 12.5) for run in manifest.runs]
+    path = references.write(copied, quick, [stored(copied, quick, manifest, runs)])
+    [(_, now)] = references.evaluations(copied, quick, quiet)
+    newer = ["second_return", "memorised", "stopped", "ale_py"]
+    pd.read_csv(path).drop(columns=newer).to_csv(path, index=False)
+
+    [(manifest, before)] = references.evaluations(copied, quick, quiet)
+
+    assert before == now
+    # What was not noted is not said to have been there.
+    assert dict(manifest.packages) == {
+        "torch": "2.13.0",
+        "numpy": "2.4.6",
+        "gymnasium": "1.4.0",
+        "mujoco": "4.0.0",
+    }
+
+
+def test_the_version_of_the_emulator_is_shipped_where_a_record_has_it(copied: Task) -> None:
+    quick = copied.profile("quick")
+    manifest = _manifest(copied, quick, "td3")
+    runs = [record(manifest, run.environment, run.seed, 1.0) for run in manifest.runs]
+    references.write(copied, quick, [stored(copied, quick, manifest, runs)])
+    [(new, _)] = references.evaluations(copied, quick, quiet)
+    packages = provenance().model_dump()["packages"]
+    del packages["ale_py"]
+    older = provenance(packages=packages).model_dump()
+    runs = [
+        record(manifest, run.environment, run.seed, 1.0, training={"provenance": older})
+        for run in manifest.runs
+    ]
+    references.write(copied, quick, [stored(copied, quick, manifest, runs)])
+    [(old, _)] = references.evaluations(copied, quick, quiet)
+
+    assert new.packages["ale_py"] == "0.12.1"
+    assert "ale_py" not in old.packages
 
 
 def stored(task: Task, profile: Profile, manifest: Manifest, runs: Sequence[Record]) -> Stored:

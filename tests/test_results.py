@@ -21,7 +21,7 @@ from harness.results.report.json_report import Report, build_report, to_json
 from harness.results.report.markdown import to_markdown
 from harness.results.summary import RecordsError, summarise
 from harness.results.untrusted import csv_cell, fenced, lines, markdown, one_line
-from tests.builders import manifest, record, records, scale
+from tests.builders import evaluation, manifest, record, records, scale, second
 
 CURRENT = Current("rl-offpolicy-continuous", 1, "full", "c" * 64, "d" * 64)
 RETURNS: dict[str, list[float | None]] = {
@@ -437,6 +437,212 @@ def test_before_the_end_a_submitter_learns_nothing_of_how_held_out_runs_go():
     without = [each for each in rs if not each.heldout]
     for render in (to_json, to_markdown):
         assert render(_report(m, rs[:-1], True)) == render(_report(m, without, True))
+
+
+# ---- second evaluations ----
+
+
+def _played_twice(**changes: object) -> tuple[Manifest, list[Record]]:
+    """Two games, one of them held out, floors 0 and -21, each with its first and second mean.
+
+    Breakout keeps 90 % and 30 %. Pong is the one that a submitter does not see: 18 of 31 and none.
+    """
+    m = manifest(
+        visible=("Breakout",),
+        heldout=("Pong",),
+        seeds=(0, 1),
+        scales={"Breakout": scale().model_dump(), "Pong": scale(floor=-21.0, ceiling=21.0)},
+        **changes,  # type: ignore[arg-type]
+    )
+    rs = [
+        record(m, "Breakout", 0, 50.0, second=second(45.0, stopped=1)),
+        record(m, "Breakout", 1, 40.0, second=second(12.0), final=evaluation(40.0, stopped=3)),
+        record(m, "Pong", 0, 10.0, second=second(-3.0, floor=-21.0)),
+        record(
+            *(m, "Pong", 1, 20.0),
+            second=second(-21.0, floor=-21.0, how="LEAK", stopped=4),
+            final=evaluation(20.0, stopped=2),
+        ),
+    ]
+    return m, rs
+
+
+def _without_second(rs: Sequence[Record], *environments: str) -> list[Record]:
+    """Those environments' records as of a task that has no second evaluation."""
+    return [
+        each.model_copy(
+            update={
+                "second": None,
+                "final": each.final and each.final.model_copy(update={"stopped": 0}),
+            }
+        )
+        if each.environment in environments
+        else each
+        for each in rs
+    ]
+
+
+def test_what_is_kept_is_measured_from_the_floor_and_not_from_zero():
+    pong = second(-3.0, floor=-21.0)
+    assert pong.kept(10.0) == pytest.approx(18 / 31)
+    assert not pong.memorised(10.0)
+    assert second(-6.0, floor=-21.0).kept(10.0) == pytest.approx(15 / 31)
+    assert second(-6.0, floor=-21.0).memorised(10.0)
+    assert second(-30.0, floor=-21.0).memorised(10.0)
+
+
+def test_a_run_that_keeps_just_half_is_not_flagged():
+    assert second(-5.5, floor=-21.0).kept(10.0) == 0.5
+    assert not second(-5.5, floor=-21.0).memorised(10.0)
+
+
+@pytest.mark.parametrize("first", [-21.0, -21.5])
+def test_no_run_is_flagged_that_was_worth_nothing_in_the_first_place(first):
+    m = manifest(visible=("Pong",), heldout=(), seeds=(0,), scales={})
+    rs = [record(m, "Pong", 0, first, second=second(-40.0, floor=-21.0))]
+    (run,) = _report(m, rs).runs
+    assert (run.kept, run.memorised) == (None, False)
+    assert summarise(m, rs).memorised_runs == 0
+    assert "Memorised?" not in to_markdown(_report(m, rs))
+
+
+def test_a_summary_holds_the_second_evaluation_of_each_run_and_environment():
+    m, rs = _played_twice()
+    summary = summarise(m, rs)
+    breakout, pong = summary.environments
+    assert [run.second_return for run in breakout.runs] == [45.0, 12.0]
+    assert [run.memorised for run in (*breakout.runs, *pong.runs)] == [False, True, False, True]
+    assert [run.stopped for run in (*breakout.runs, *pong.runs)] == [0, 3, 0, 2]
+    assert (breakout.mean, breakout.second_mean) == (45.0, 28.5)
+    assert (breakout.memorised_runs, breakout.stopped_games) == (1, 3)
+    assert (pong.second_mean, pong.memorised_runs, pong.stopped_games) == (-12.0, 1, 2)
+    assert (summary.second_evaluations, summary.memorised_runs, summary.stopped_games) == (4, 2, 5)
+
+
+def test_no_score_uses_the_second_evaluation():
+    m, rs = _played_twice()
+
+    def scores(records: Sequence[Record]) -> tuple[object, ...]:
+        summary = summarise(m, records)
+        assert summary.score is not None
+        return (
+            summary.model_dump(exclude={"environments"}),
+            [(each.mean, each.std, each.score) for each in summary.environments],
+            [run.z for each in summary.environments for run in each.runs],
+        )
+
+    assert scores(rs) == scores(_without_second(rs, "Breakout", "Pong"))
+
+
+def test_an_environment_has_a_second_mean_only_of_the_very_runs_that_its_mean_is_of():
+    m, rs = _played_twice()
+    assert summarise(m, rs[1:]).environments[0].second_mean is None  # one has not finished
+    failed = [record(m, "Breakout", 0, None), *rs[1:]]
+    assert summarise(m, failed).environments[0].mean == 40.0
+    assert summarise(m, failed).environments[0].second_mean == 12.0
+    mixed = [record(m, "Breakout", 0, 50.0), *rs[1:]]
+    assert summarise(m, mixed).environments[0].second_mean is None
+
+
+def test_the_page_shows_both_evaluations_what_was_changed_and_a_flag_in_words():
+    page = to_markdown(_report(*_played_twice()))
+    assert "**Memorised?** In 2 of 4 runs more than half of the return above the floor" in page
+    section = page.split("## Second evaluation")[1].split("\n## ")[0]
+    for row in (
+        "| Breakout | sticky actions (0.25) | 0 | 45 | 28.5 | 1 of 2 runs | 3 |",
+        "| Breakout | 0 | 1 | 50 | 0 of 4 | 45 | 1 of 4 | 90.0 % |",
+        "| Breakout | 1 | 1 | 40 | 3 of 4 | 12 | 0 of 4 "
+        "| 30.0 %. **Memorised?** More than half is gone |",
+        "| Pong | 0 | 1 | 10 | 0 of 4 | -3 | 0 of 4 | 58.1 % |",
+    ):
+        assert row in section.splitlines()
+    assert "count as they stood" in " ".join(section.split())
+    assert _html(page).count("<table>") == 6
+
+
+def test_a_replaced_attempt_shows_its_second_evaluation_too_and_is_not_counted():
+    m, rs = _played_twice()
+    rs.append(record(m, "Breakout", 1, 40.0, attempt=2, second=second(40.0)))
+    page = to_markdown(_report(m, rs))
+    assert "In 1 of 4 runs" in page
+    assert "| Breakout | 1 | 1 (replaced) | 40 | 3 of 4 | 12 |" in page
+    assert "| Breakout | 1 | 2 | 40 | 0 of 4 | 40 | 0 of 4 | 100.0 % |" in page
+
+
+def test_a_page_without_second_evaluations_is_the_one_with_them_less_what_they_add():
+    m, rs = _played_twice()
+    plain = to_markdown(_report(m, _without_second(rs, "Breakout", "Pong")))
+    page = to_markdown(_report(m, rs))
+    page = re.sub(r"## Second evaluation\n.*?(?=## )", "", page, flags=re.DOTALL)
+    page = re.sub(r"\*\*Memorised\?\*\* In .*\n\n", "", page)
+    assert plain == page
+    for word in ("emorised", "econd ev", "stopped", "sticky"):
+        assert word not in plain
+
+
+def test_how_an_evaluation_was_changed_is_only_ever_text_on_the_page():
+    m = manifest(visible=("Pong",), heldout=(), seeds=(0,), scales={})
+    rs = [record(m, "Pong", 0, 10.0, second=second(0.0, how=HOSTILE))]
+    html = _html(to_markdown(_report(m, rs)))
+    assert "<script>" not in html
+    assert html.count("<h1>") == 1
+
+
+def test_the_json_report_holds_the_second_evaluation_with_every_game():
+    m, rs = _played_twice()
+    document = json.loads(to_json(_report(m, rs)))
+    run = document["runs"][1]
+    assert run["second"]["how"] == "sticky actions (0.25)"
+    assert run["second"]["evaluation"]["returns"] == [11.0, 13.0, 11.0, 13.0]
+    assert (run["final"]["stopped"], run["kept"], run["memorised"]) == (3, 0.3, True)
+    breakout = document["summary"]["environments"][0]
+    assert (breakout["second_mean"], breakout["memorised_runs"]) == (28.5, 1)
+    assert breakout["runs"][1]["second_return"] == 12.0
+    assert Report.model_validate(document) == _report(m, rs)
+    plain = json.loads(to_json(_report(m, _without_second(rs, "Breakout", "Pong"))))
+    assert (plain["runs"][1]["second"], plain["runs"][1]["kept"]) == (None, None)
+
+
+def test_a_board_counts_memorised_runs_and_stopped_games_where_there_are_second_evaluations():
+    m, rs = _played_twice()
+    other = manifest(name="idle", visible=("Breakout",), heldout=("Pong",), seeds=(0, 1))
+    failed = [record(other, run.environment, run.seed, None) for run in other.runs]
+    board = build_board(CURRENT, [(m, rs), (other, failed)])
+    frame = _frame(to_csv(board)).set_index("name")
+    assert (frame["memorised_runs"]["td3"], frame["stopped_games"]["td3"]) == (2, 5)
+    assert frame.loc["idle", ["memorised_runs", "stopped_games"]].isna().all()
+    console = Console(file=io.StringIO(), width=200)
+    console.print(to_table(board))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert re.search(r"memorised\? ┃ +stopped ┃", shown)
+    assert re.search(r"td3 .* 4/4 │ +2 │ +5 │", shown)
+    assert re.search(r"idle .* 0/4 │ +- │ +- │", shown)
+
+
+def test_a_board_without_second_evaluations_has_no_columns_for_them():
+    m, rs = _played_twice()
+    whole = build_board(CURRENT, [(m, rs)])
+    plain = build_board(CURRENT, [(m, _without_second(rs, "Breakout", "Pong"))])
+    added = [name for name in _frame(to_csv(whole)) if name not in _frame(to_csv(plain))]
+    assert added == ["memorised_runs", "stopped_games"]
+    assert [each.header for each in to_table(plain).columns][-1] == "scored"
+    assert "memorised" not in str(to_table(plain).caption)
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_submitter_learns_of_no_second_evaluation_and_no_stopped_game_of_held_out_runs(finished):
+    m, rs = _played_twice()
+    if not finished:
+        rs.pop()
+    shown = _submitters_outputs(m, rs)
+    assert shown == _submitters_outputs(m, _without_second(rs, "Pong"))
+    assert "In 1 of 2 visible runs" in shown["markdown"]
+    if finished:
+        row = _frame(shown["csv"]).iloc[0]
+        assert (row["memorised_runs"], row["stopped_games"]) == (1, 3)
+    for text in shown.values():
+        assert "LEAK" not in text
+        assert "Pong" not in text
 
 
 # ---- leaderboard ----

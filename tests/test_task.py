@@ -9,7 +9,8 @@ from torch import nn
 
 from harness.intake.submission import accept
 from harness.task import REPOSITORY, TASKS, Task, TaskError, plan
-from harness.training.environments import EnvironmentMismatch, SteppedEnvironment, make
+from harness.training.continuous_control import SteppedEnvironment, make
+from harness.training.environments import EnvironmentMismatch
 from sandbox.guest.parameters import check_budget
 from sandbox.guest.source import load_source
 from tests.support import TASK, TD3
@@ -153,7 +154,7 @@ def test_truncation_is_not_termination_and_the_last_observation_is_not_the_next_
     stepped = SteppedEnvironment(ENVIRONMENTS["Reacher-v4"])
     stepped.reset(0)
     zeros = torch.zeros(2).numpy()
-    flags = [stepped.step(zeros)[2:] for _ in range(50)]
+    flags = [stepped.transition(zeros)[2:] for _ in range(50)]
     assert flags[:-1] == [(False, False)] * 49
     assert flags[-1] == (False, True)
 
@@ -165,7 +166,7 @@ def test_a_fall_is_a_termination_and_its_return_is_the_sum_of_its_rewards():
     assert push == 3.0
     ended, rewards = False, []
     while not ended:
-        _, reward, terminated, truncated = stepped.step(push)
+        _, reward, terminated, truncated = stepped.transition(push)
         rewards.append(reward)
         ended = terminated or truncated
     assert (terminated, truncated) == (True, False)

@@ -226,10 +226,10 @@ def test_an_artefact_over_its_cap_ends_the_run_whatever_the_guest_counts(tmp_pat
     ("call", "words"),
     [
         ("env.begin(1)", "BUILT"),
-        ("env.step_at_random()", "WARMUP where"),
+        ("env.step_at_random()", "DRAW where"),
         ("env.export(b'x')", "EXPORT where"),
         ("env.log({}); env.log({})", "METRICS"),
-        ("env._channel.send(4)", "WARMUP where"),
+        ("env._channel.send(4)", "DRAW where"),
         ("env._channel._socket.sendall(b'\\xff' * 64)", "no frame header"),
         ("env._channel._socket.sendall(b'\\x05\\x01\\0\\0\\xff\\xff\\xff\\xff')", "4294967295"),
     ],
@@ -258,7 +258,7 @@ def begin(env, parameters):
     algorithm = build(env)
     asked(env, parameters)
     env.export(export_policy(algorithm.actor))
-    frame = wire.HEADER.pack(wire.Kind.WARMUP, wire.VERSION, 0, 0)
+    frame = wire.HEADER.pack(wire.Kind.DRAW, wire.VERSION, 0, 0)
     threading.Thread(target=lambda: [channel._socket.sendall(frame) for _ in range(steps)]).start()
     for _ in range(steps):
         channel.receive()

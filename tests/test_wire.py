@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sandbox import wire
 from sandbox.wire import Channel, Closed, FailureKind, Kind, Late, Malformed, Transition, WireError
 
-CAPS = wire.learner_caps(action_dim=3, artefact_bytes=100_000)
+CAPS = wire.learner_caps(action_bytes=12, artefact_bytes=100_000)
 
 
 def pair(caps=CAPS):

@@ -47,6 +47,14 @@ _RULE_OF_VERDICT: Mapping[VerdictKind, str] = {
     "too-much-output": "trial-limits",
     "protocol-violation": "trial-protocol",
 }
+_SEEN_BY_A_GUEST = {
+    "observation_dim",
+    "action_dim",
+    "max_action",
+    "actions",
+    "reference_parameters",
+    "reference_policy_parameters",
+}
 _RULE_OF_WORDS = {
     FailureKind.BAD_ACTION: "bad-action",
     FailureKind.RELOADED_DIFFERS: "reload-differs",
@@ -144,7 +152,7 @@ def _shapes(task: Task, heldout: HeldOut | None) -> tuple[list[list[Planned]], l
     shapes: dict[str, list[Planned]] = {}
     for held, environments in ((False, task.environments), (True, hidden)):
         for each in environments.values():
-            shape = each.model_dump_json(exclude={"id", "time_limit"})
+            shape = each.model_dump_json(include=_SEEN_BY_A_GUEST)
             planned = Planned(environment=each, heldout=held, scale=None)
             shapes.setdefault(shape, []).append(planned)
     groups = list(shapes.values())
@@ -198,13 +206,17 @@ def _config(
 ) -> dict[str, object]:
     """What the guest is told. The constants are those of the profile that task.toml lists first,
     the real benchmark."""
+    every = int(task.constants.get("train_frequency", 1))
+    constants = {**task.constants, "learning_starts": WARM_UP_STEPS}
+    if "target_network_frequency" in constants:
+        constants["target_network_frequency"] = 2 * every  # what comes seldom is tried too
     plan = Plan(
         task=task.name,
         task_version=task.version,
         profile=next(iter(task.profiles.values())),
         environments=tuple(same[0] for same in shapes),
         budget=task.budget,
-        constants={**task.constants, "learning_starts": WARM_UP_STEPS},
+        constants=constants,
     )
     return {
         "role": "trial",
@@ -216,7 +228,7 @@ def _config(
         "frame_seconds": SECONDS,
         "environments": [
             environment_config(each.environment, plan, SEED, DEVICE)
-            | {"export_steps": (0, WARM_UP_STEPS + UPDATES)}
+            | {"export_steps": (0, WARM_UP_STEPS + UPDATES * every)}
             for each in plan.environments
         ],
     }

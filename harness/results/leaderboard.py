@@ -125,7 +125,8 @@ def to_csv(board: Board) -> str:
     """The board as CSV text with "\\n" line ends; without rows it is the header alone.
 
     Text is made safe for spreadsheets; numbers stand bare, floats with six significant digits
-    (exact ones are in `report.json`), and an empty cell means that there is no value.
+    (exact ones are in `report.json`), and an empty cell means that there is no value. Memorised
+    runs and stopped games have columns where the task has second evaluations.
     """
     columns = _columns(board)
     file = io.StringIO()
@@ -141,12 +142,19 @@ def to_table(board: Board) -> Table:
     captions = []
     if any(row.shipped for row in board.rows):
         captions.append("*: reference runs that came with the task")
+    again = _second_columns(board)
+    if again:
+        captions.append(
+            "memorised?: runs with more than half of their return gone in a second evaluation\n"
+            "stopped: games that were stopped at their longest, and count as they stood"
+        )
     reasons = sorted({row.why_unranked for row in board.rows if row.why_unranked})
     if reasons:
         captions.append(one_line(f"not ranked (-): {'; '.join(reasons)}"))
     if captions:
         table.caption = Text("\n".join(captions))
-    for name in ("rank", "name", "score", "95 % interval", "visible", "held-out", "scored"):
+    names = ["rank", "name", "score", "95 % interval", "visible", "held-out", "scored"]
+    for name in [*names, "memorised?", "stopped"] if again else names:
         table.add_column(name, justify="left" if name == "name" else "right")
     for row in board.rows:
         summary = row.summary
@@ -159,6 +167,7 @@ def to_table(board: Board) -> Table:
             _short(summary.visible_score),
             _short(summary.heldout_score),
             f"{summary.runs_scored}/{summary.runs_planned}",
+            *("-" if (count := each.value(row)) is None else str(count) for each in again),
         )
         table.add_row(*(Text(cell) for cell in cells))
     return table
@@ -227,6 +236,7 @@ def _columns(board: Board) -> list[_Column]:
         _Column("runs_scored", lambda row: row.summary.runs_scored),
         _Column("runs_planned", lambda row: row.summary.runs_planned),
         _Column("attempts", lambda row: row.summary.attempts),
+        *_second_columns(board),
         _Column("parameters", lambda row: row.summary.parameters),
         _Column("steps_per_second", lambda row: row.summary.steps_per_second),
         _Column("cpu_hours", lambda row: row.summary.cpu_hours),
@@ -242,6 +252,20 @@ def _columns(board: Board) -> list[_Column]:
         _Column("ranked", lambda row: "yes" if row.rank else "no"),
         _Column("why_unranked", lambda row: row.why_unranked),
     ]
+
+
+def _second_columns(board: Board) -> list[_Column]:
+    """What a second evaluation says of a row; none on the board of a task without any."""
+    if not any(row.summary.second_evaluations for row in board.rows):
+        return []
+    return [
+        _Column("memorised_runs", _where_evaluated_again(lambda summary: summary.memorised_runs)),
+        _Column("stopped_games", _where_evaluated_again(lambda summary: summary.stopped_games)),
+    ]
+
+
+def _where_evaluated_again(value: Callable[[Summary], int]) -> Callable[[Row], Value]:
+    return lambda row: value(row.summary) if row.summary.second_evaluations else None
 
 
 def _of_environment(

@@ -59,7 +59,8 @@ def summary_for_submitter(manifest: Manifest, records: Sequence[Run], summary: S
     """The summary as a submitter may see it.
 
     `runs_planned` still counts all runs. Before every run has finished, finished runs, scored runs
-    and attempts count visible ones only.
+    and attempts count visible ones only. Second evaluations and stopped games are those of visible
+    runs, always: they follow from the environments.
     """
     seen = visible_records(records)
     environments = tuple(each for each in summary.environments if not each.heldout)

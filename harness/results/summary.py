@@ -27,6 +27,12 @@ class RunSummary(Model):
     """Of the final evaluation, in the environment's units; None without a score."""
     z: float | None
     """Normalised, 0 without a score; None where the profile has no scale for the environment."""
+    second_return: float | None
+    """Of the second evaluation, in the environment's units; None where there is none."""
+    memorised: bool
+    """Whether more than half of the return above the floor is gone there."""
+    stopped: int
+    """Games of the final evaluation that were stopped at their longest, and count as they stood."""
 
 
 class EnvironmentSummary(Model):
@@ -45,6 +51,11 @@ class EnvironmentSummary(Model):
     """Sample standard deviation (ddof = 1) of those; None for fewer than two."""
     score: float | None
     """100 x the mean z over all planned seeds, failed ones as 0; None as for the summary's."""
+    second_mean: float | None
+    """As `mean`, of their second evaluations; None where not every one of those runs has one."""
+    memorised_runs: int
+    stopped_games: int
+    """Over all runs, as each of them says."""
 
 
 class Summary(Model):
@@ -86,6 +97,21 @@ class Summary(Model):
     """UTC, ISO 8601: the first training's start; the manifest's creation where there is none."""
     date: str
     """UTC, ISO 8601: the last training's end; the manifest's creation where there is none."""
+
+    @property
+    def second_evaluations(self) -> int:
+        """Runs with a second evaluation. None of them bears on any score."""
+        return sum(run.second_return is not None for each in self.environments for run in each.runs)
+
+    @property
+    def memorised_runs(self) -> int:
+        """Runs of these environments whose return is mostly gone in their second evaluation."""
+        return sum(each.memorised_runs for each in self.environments)
+
+    @property
+    def stopped_games(self) -> int:
+        """Games of these environments' final evaluations that were stopped at their longest."""
+        return sum(each.stopped_games for each in self.environments)
 
 
 class Costs(NamedTuple):
@@ -170,6 +196,9 @@ def result(run: Record | RunResult) -> RunResult:
         attempt=run.attempt,
         verdict=run.verdict.kind,
         mean_return=run.final.mean if run.final else None,
+        second_return=run.second.evaluation.mean if run.second else None,
+        memorised=bool(run.final and run.second and run.second.memorised(run.final.mean)),
+        stopped=run.final.stopped if run.final else 0,
         parameters=training.parameters,
         steps=training.steps,
         trained=training.verdict is None,
@@ -243,6 +272,7 @@ def _environment(
 ) -> EnvironmentSummary:
     runs = tuple(_run(each, scale, last.get((each.environment, each.seed))) for each in planned)
     returns = [run.mean_return for run in runs if run.mean_return is not None]
+    again = [run.second_return for run in runs if run.second_return is not None]
     complete = all(run.attempt for run in runs)
     z = [run.z for run in runs if run.z is not None]
     return EnvironmentSummary(
@@ -254,6 +284,9 @@ def _environment(
         mean=float(np.mean(returns)) if returns and complete else None,
         std=float(np.std(returns, ddof=1)) if len(returns) > 1 and complete else None,
         score=scoring.score([z]) if scale and complete else None,
+        second_mean=float(np.mean(again)) if 0 < len(again) == len(returns) and complete else None,
+        memorised_runs=sum(run.memorised for run in runs),
+        stopped_games=sum(run.stopped for run in runs),
     )
 
 
@@ -270,6 +303,9 @@ def _run(planned: PlannedRun, scale: Scale | None, ended: RunResult | None) -> R
         verdict=ended.verdict if ended else "not finished",
         mean_return=mean,
         z=z,
+        second_return=ended.second_return if ended else None,
+        memorised=bool(ended and ended.memorised),
+        stopped=ended.stopped if ended else 0,
     )
 
 

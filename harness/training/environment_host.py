@@ -1,6 +1,6 @@
 """Serves the training environment to one learner, in lock step, and counts every step.
 
-The host decides what comes next: a warm-up step, a step, or an export. A learner that sends
+The host decides what comes next: a step that it draws, a step, or an export. A learner that sends
 anything else has ended its run. So a step more than the budget, a reset in the middle of an
 episode or an update-free shortcut have no message to be asked with.
 """
@@ -15,11 +15,11 @@ from harness.guest_config import guest_config
 from harness.guest_session import GuestSession
 from harness.records import Manifest, Plan, Progress
 from harness.task import Environment
-from harness.training.episodes import TrainingEpisodes
+from harness.training.environments import kind_of
 from harness.training.workbench import Workbench
 from harness.verdict import EvaluationFailed, GuestFault
 from sandbox import wire
-from sandbox.wire import MEBIBYTE, Frame, Kind, Malformed, Transition
+from sandbox.wire import MEBIBYTE, Frame, Kind, Malformed
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ class EnvironmentHost:
         self._source = source
         self._manifest = manifest
         self._bench = bench
-        self._episodes = TrainingEpisodes(environment, seed)
+        self._episodes = kind_of(environment).training(environment, plan, seed)
         self._progress: deque[tuple[float, int]] = deque(maxlen=_SPEED_WINDOW)
         self._next_progress = 0.0
         self._logged_step = -1
@@ -106,8 +106,7 @@ class EnvironmentHost:
         self.parameters = _decoded(wire.decode_count, built.payload)
         self.phase = "training"
 
-        obs = self._episodes.begin()
-        answer: tuple[Kind, bytes] = (Kind.OBSERVATION, obs.tobytes())
+        answer: tuple[Kind, bytes] = (Kind.OBSERVATION, self._episodes.begin())
         due = set(self._profile.export_steps())
         while True:
             if self.step in due:
@@ -119,19 +118,16 @@ class EnvironmentHost:
                 if self.step == self._profile.total_timesteps:
                     return artefact
                 answer = (Kind.CONTINUE, b"")
-            answer = (Kind.TRANSITION, wire.encode_transition(self._execute(answer)))
+            answer = (Kind.TRANSITION, self._execute(answer))
             self._note_progress()
 
-    def _execute(self, answer: tuple[Kind, bytes]) -> Transition:
-        """Get the next action, or draw it in the warm-up, and take one step with it."""
-        if self.step < self._profile.learning_starts:
-            self._ask(answer, Kind.WARMUP)
+    def _execute(self, answer: tuple[Kind, bytes]) -> bytes:
+        """Get the next action, or draw it where that is the host's, and take one step with it."""
+        if self._episodes.host_draws:
+            self._ask(answer, Kind.DRAW)
             action = self._episodes.draw()
         else:
-            frame = self._ask(answer, Kind.ACTION)
-            (action,) = _decoded(
-                wire.decode_actions, frame.payload, 1, self._environment.action_dim
-            )
+            action = _decoded(self._episodes.decode, self._ask(answer, Kind.ACTION).payload)
         transition = self._episodes.take(action)
         self.step += 1
         return transition

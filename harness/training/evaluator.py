@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,9 +32,9 @@ from harness.layout import (
 from harness.machine import provenance
 from harness.numerics import variables
 from harness.processes import die_with_parent
-from harness.records import Evaluation, Manifest, Plan, PlannedRun, Scored
+from harness.records import Evaluation, Manifest, Plan, PlannedRun, Scored, SecondEvaluation
 from harness.task import Environment
-from harness.training.environments import SteppedEnvironment
+from harness.training.environments import EvaluatedEnvironment, Start, kind_of
 from harness.training.run import EXIT_INFRASTRUCTURE, guest_limits
 from harness.training.workbench import Damaged, Workbench
 from harness.verdict import (
@@ -58,26 +58,31 @@ class Pool:
     """At most POOL_SIZE environments of one kind, kept from one evaluation to the next."""
 
     def __init__(self) -> None:
-        self._environment: Environment | None = None
-        self._kept: list[SteppedEnvironment] = []
+        self._what: tuple[Environment, bool] | None = None
+        self._kept: list[EvaluatedEnvironment] = []
 
-    def take(self, environment: Environment, count: int) -> list[SteppedEnvironment]:
-        if environment != self._environment:
+    def take(
+        self, environment: Environment, second: bool, count: int
+    ) -> list[EvaluatedEnvironment]:
+        """So many environments. `second`: in the settings of a second evaluation."""
+        if (environment, second) != self._what:
             for each in self._kept:
                 each.close()
-            self._kept, self._environment = [], environment
+            self._kept, self._what = [], (environment, second)
         while len(self._kept) < count:
-            self._kept.append(SteppedEnvironment(environment))
+            self._kept.append(kind_of(environment).evaluated(environment, second))
         return self._kept[:count]
 
 
 class Episodes(NamedTuple):
-    """What an actor did. Index = episode, in the order of its seeds."""
+    """What an actor did. Index = episode, in the order of its starts."""
 
     returns: list[float]
     lengths: list[int]
-    actions: list[NDArray[np.float32]]
-    """float32 (length, A) each, as executed."""
+    stopped: list[bool]
+    """Whether we ended it, at its longest."""
+    actions: list[NDArray[Any]]
+    """float32 (length, A) each, or int32 (length,), as executed."""
 
 
 class Asked(Protocol):
@@ -90,24 +95,29 @@ class Acting:
     """One evaluation in progress. `answers` is true at any moment, for a verdict's step."""
 
     def __init__(
-        self, session: Asked, environments: Sequence[SteppedEnvironment], action_dim: int
+        self,
+        session: Asked,
+        environments: Sequence[EvaluatedEnvironment],
+        environment: Environment,
     ) -> None:
         self.answers = 0
         self._session = session
         self._environments = environments
-        self._action_dim = action_dim
+        self._environment = environment
+        self._kind = kind_of(environment)
 
-    def play(self, seeds: Sequence[int]) -> Episodes:
-        """Play one episode a seed and count every one.
+    def play(self, starts: Sequence[Start]) -> Episodes:
+        """Play one episode a start and count every one.
 
         Environment i of n plays the episodes i, i + n, i + 2n, ...: they are assigned before they
         start, so that short episodes are not favoured.
         """
         count = len(self._environments)
-        returns, lengths = [0.0] * len(seeds), [0] * len(seeds)
-        actions: list[list[NDArray[np.float32]]] = [[] for _ in seeds]
-        playing = {slot: slot for slot in range(min(count, len(seeds)))}
-        obs = {slot: self._environments[slot].reset(seeds[slot]) for slot in playing}
+        returns, lengths = [0.0] * len(starts), [0] * len(starts)
+        stopped = [False] * len(starts)
+        actions: list[list[NDArray[Any]]] = [[] for _ in starts]
+        playing = {slot: slot for slot in range(min(count, len(starts)))}
+        obs = {slot: self._environments[slot].reset(starts[slot]) for slot in playing}
         while playing:
             slots = list(playing)
             answer = self._act(np.stack([obs[slot] for slot in slots]))
@@ -115,22 +125,23 @@ class Acting:
                 environment, episode = self._environments[slot], playing[slot]
                 action = environment.clip(raw)
                 actions[episode].append(action)
-                obs[slot], _, terminated, truncated = environment.step(action)
-                if terminated or truncated:
+                obs[slot], over = environment.step(action)
+                if over:
                     returns[episode] = environment.episode_return
                     lengths[episode] = environment.episode_length
+                    stopped[episode] = environment.stopped
                     following = episode + count
-                    if following < len(seeds):
+                    if following < len(starts):
                         playing[slot] = following
-                        obs[slot] = environment.reset(seeds[following])
+                        obs[slot] = environment.reset(starts[following])
                     else:
                         del playing[slot]
-        return Episodes(returns, lengths, [np.stack(each) for each in actions])
+        return Episodes(returns, lengths, stopped, [np.stack(each) for each in actions])
 
-    def _act(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _act(self, observations: NDArray[Any]) -> NDArray[Any]:
         frame = self._session.ask(Kind.OBSERVATIONS, observations.tobytes(), {Kind.ACTIONS})
         try:
-            actions = wire.decode_actions(frame.payload, len(observations), self._action_dim)
+            actions = self._kind.decode_actions(self._environment, frame.payload, len(observations))
         except wire.Malformed as error:
             raise GuestFault("protocol-violation", f"it {error}") from error
         self.answers += 1
@@ -199,11 +210,33 @@ class Evaluator:
         return True
 
     def _score_final(self, run: PlannedRun, bench: Workbench, step: int) -> None:
-        count = self._plan.profile.final_episodes
-        scored, episodes = self._score(run, bench, step, bench.read_export(step), "final", count)
+        count, artefact = self._plan.profile.final_episodes, bench.read_export(step)
+        scored, episodes = self._score(run, bench, step, artefact, "final", count)
         if episodes is not None:
+            scored = self._with_second(scored, run, bench, step, artefact, count)
+        if episodes is not None and scored.verdict is None:
             scored = scored.model_copy(update={"trace_sha256": _write_trace(bench.trace, episodes)})
         bench.write_final(scored)
+
+    def _with_second(
+        self,
+        first: Scored,
+        run: PlannedRun,
+        bench: Workbench,
+        step: int,
+        artefact: bytes,
+        count: int,
+    ) -> Scored:
+        """With the second evaluation of a task that has one; an actor that fails there, fails."""
+        environment = self._plan.planned(run.environment).environment
+        differs = kind_of(environment).second(environment)
+        if differs is None:
+            return first
+        again, _ = self._score(run, bench, step, artefact, "second", count)
+        if again.evaluation is None:
+            return again
+        second = SecondEvaluation(how=differs.how, floor=differs.floor, evaluation=again.evaluation)
+        return first.model_copy(update={"second": second})
 
     def _score(
         self,
@@ -247,7 +280,7 @@ class Evaluator:
             guest_limits(self._plan, 0),
             bench.actor_log,
             variables(self._manifest.numerics),
-            wire.actor_caps(environment.action_dim, slots),
+            wire.actor_caps(environment.action_bytes, slots),
             limits.frame_seconds,
             2 * limits.start_seconds,
         ) as session:
@@ -263,9 +296,9 @@ class Evaluator:
                         "thinking time of the evaluation",
                     )
                     phase = f"acting with the export of step {step}"
-                    pool = self._pool.take(environment, slots)
-                    acting = Acting(session, pool, environment.action_dim)
-                    episodes = acting.play([seed(purpose, index) for index in range(count)])
+                    pool = self._pool.take(environment, purpose == "second", slots)
+                    acting = Acting(session, pool, environment)
+                    episodes = acting.play(kind_of(environment).starts(purpose, count, seed))
             except (GuestFault, Vanished) as fault:
                 verdict = settle(
                     fault,
@@ -281,6 +314,7 @@ class Evaluator:
                 lengths=tuple(episodes.lengths),
                 mean=float(np.mean(episodes.returns)),
                 thinking_seconds=session.thinking_seconds,
+                stopped=sum(episodes.stopped),
             )
         return Scored(evaluation=evaluation, verdict=None, provenance=self._provenance), episodes
 

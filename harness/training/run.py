@@ -97,7 +97,7 @@ def train(
         limits,
         bench.learner_log,
         variables(manifest.numerics),
-        wire.learner_caps(environment.action_dim, artefact_cap),
+        wire.learner_caps(environment.action_bytes, artefact_cap),
         time_limits.frame_seconds,
         time_limits.thinking_seconds,
     ) as session:

@@ -4,18 +4,24 @@ Everything here runs inside the sandbox, beside the submission, which can change
 nothing here is trusted: it serves honest submissions, and the host holds what must be held.
 """
 
-from sandbox.guest.client import TrainingEnvironment
-from sandbox.guest.numerics import acting, adam, soft_update
+from sandbox.guest.client import PixelEnvironment, TrainingEnvironment
+from sandbox.guest.frames import Batch, FrameBuffer
+from sandbox.guest.numerics import acting, adam, memory_format, soft_update, to_floats
 from sandbox.guest.parameters import check_budget
 from sandbox.guest.policy import export_policy
 from sandbox.guest.replay import ReplayBuffer
 
 __all__ = [
+    "Batch",
+    "FrameBuffer",
+    "PixelEnvironment",
     "ReplayBuffer",
     "TrainingEnvironment",
     "acting",
     "adam",
     "check_budget",
     "export_policy",
+    "memory_format",
     "soft_update",
+    "to_floats",
 ]

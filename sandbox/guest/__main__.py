@@ -15,7 +15,7 @@ import torch
 
 from sandbox import wire
 from sandbox.guest import lazy_compiler, numerics
-from sandbox.guest.client import TrainingEnvironment
+from sandbox.guest.client import environment_of
 from sandbox.guest.parameters import OverBudget
 from sandbox.guest.shapes import BadAction
 from sandbox.guest.source import act, load_actor, load_source, seed_everything
@@ -68,7 +68,7 @@ def _live(channel: wire.Channel, config: dict[str, Any], artefact: bytes) -> Non
     if config["role"] == "trial":
         try_out(channel, watchdog, module, config)
         return
-    environment = TrainingEnvironment(channel, watchdog, config)
+    environment = environment_of(channel, watchdog, config)
     if config["role"] == "learner":
         module.train(environment)
         return

@@ -1,4 +1,4 @@
-"""The training environment as a learner sees it: a socket behind five methods.
+"""The training environment as a learner sees it: a socket behind a handful of methods.
 
 The environment itself lives in the host, which counts its steps, draws the warm-up and ends the
 learner when the last policy has arrived. A call that the task does not allow at that moment ends
@@ -6,13 +6,14 @@ the run there, whatever this file would permit.
 """
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
 
-from sandbox import wire
-from sandbox.guest.shapes import checked_shape
+from sandbox import pixels, wire
+from sandbox.guest.shapes import checked_choices, checked_shape
+from sandbox.pixels import PixelTransition
 from sandbox.wire import Frame, Kind, Transition
 
 
@@ -35,23 +36,21 @@ class Clock(Protocol):
 
 
 class TrainingEnvironment:
-    """One environment for one learner, from the first step to the last.
+    """One environment for one learner, from the first step to the last: what all kinds share.
 
     Attributes:
-        observation_dim, action_dim: sizes of an observation and of an action, both 1-D float32.
-        max_action: bound of every action component; the other bound is its negative.
         constants: the task's numbers by name (`total_timesteps`, `gamma`, ...), as copies.
         seed: of this run.
         device: where the algorithm's tensors live, "cpu" or "cuda".
         parameter_budget: how many parameters the algorithm may hold, all networks counted.
     """
 
+    policy: ClassVar[str]
+    """The attribute of an algorithm that is exported, a module."""
+
     def __init__(self, channel: Line, watchdog: Clock, config: Mapping[str, Any]) -> None:
         self._channel = channel
         self._watchdog = watchdog
-        self.observation_dim: int = config["observation_dim"]
-        self.action_dim: int = config["action_dim"]
-        self.max_action: float = config["max_action"]
         self.constants: dict[str, int | float] = dict(config["constants"])
         self.seed: int = config["seed"]
         self.device: str = config["device"]
@@ -59,21 +58,6 @@ class TrainingEnvironment:
         self._export_steps = frozenset(config["export_steps"])
         self._steps = 0
         self._warned = False
-
-    def begin(self, parameters: int) -> np.ndarray:
-        """Tell the host that the algorithm stands; returns the first observation, float32 (O,)."""
-        payload = self._ask(Kind.OBSERVATION, Kind.BUILT, wire.encode_count(parameters))
-        self._watchdog.started()
-        return np.frombuffer(payload, dtype=np.float32).copy()
-
-    def step_at_random(self) -> Transition:
-        """One step of the warm-up: the host draws the action, uniformly, and says which it was."""
-        return self._transition(Kind.WARMUP, b"")
-
-    def step(self, action: np.ndarray) -> Transition:
-        """Execute `action` (A,), clipped by the host to the bounds; `Transition.action` is it."""
-        checked = checked_shape("select_action", action, (self.action_dim,))
-        return self._transition(Kind.ACTION, checked.tobytes())
 
     @property
     def export_due(self) -> bool:
@@ -98,10 +82,15 @@ class TrainingEnvironment:
                 self._warned = True
         self._channel.send(Kind.METRICS, wire.encode_metrics(kept))
 
-    def _transition(self, kind: Kind, payload: bytes) -> Transition:
+    def _begin(self, parameters: int) -> bytes:
+        payload = self._ask(Kind.OBSERVATION, Kind.BUILT, wire.encode_count(parameters))
+        self._watchdog.started()
+        return payload
+
+    def _step(self, kind: Kind, payload: bytes) -> bytes:
         answer = self._ask(Kind.TRANSITION, kind, payload)
         self._steps += 1
-        return wire.decode_transition(answer, self.observation_dim, self.action_dim)
+        return answer
 
     def _ask(self, expected: Kind, kind: Kind, payload: bytes) -> bytes:
         self._watchdog.rest()
@@ -111,6 +100,109 @@ class TrainingEnvironment:
         if frame.kind is not expected:
             raise wire.Malformed(f"the host sent {frame.kind.name} where {expected.name} was due")
         return frame.payload
+
+
+class VectorEnvironment(TrainingEnvironment):
+    """Observations and actions are vectors, float32.
+
+    Attributes:
+        observation_dim, action_dim: sizes of an observation and of an action.
+        max_action: bound of every action component; the other bound is its negative.
+    """
+
+    policy = "actor"
+
+    def __init__(self, channel: Line, watchdog: Clock, config: Mapping[str, Any]) -> None:
+        super().__init__(channel, watchdog, config)
+        self.observation_dim: int = config["observation_dim"]
+        self.action_dim: int = config["action_dim"]
+        self.max_action: float = config["max_action"]
+
+    def begin(self, parameters: int) -> np.ndarray:
+        """Tell the host that the algorithm stands; returns the first observation, float32 (O,)."""
+        return np.frombuffer(self._begin(parameters), dtype=np.float32).copy()
+
+    def step_at_random(self) -> Transition:
+        """One step of the warm-up: the host draws the action, uniformly, and says which it was."""
+        return self._transition(Kind.DRAW, b"")
+
+    def step(self, action: np.ndarray) -> Transition:
+        """Execute `action` (A,), clipped by the host to the bounds; `Transition.action` is it."""
+        checked = checked_shape("select_action", action, (self.action_dim,))
+        return self._transition(Kind.ACTION, checked.tobytes())
+
+    def observations(self, payload: bytes) -> torch.Tensor:
+        """What an evaluator asks about: float32 (B, O)."""
+        rows = np.frombuffer(payload, dtype=np.float32).reshape(-1, self.observation_dim)
+        return torch.from_numpy(rows.copy()).to(self.device)
+
+    def answer(self, actions: Any, rows: int) -> bytes:
+        """The policy's actions (B, A) for so many observations. Raises BadAction."""
+        return checked_shape("get_action", actions, (rows, self.action_dim)).tobytes()
+
+    def _transition(self, kind: Kind, payload: bytes) -> Transition:
+        answer = self._step(kind, payload)
+        return wire.decode_transition(answer, self.observation_dim, self.action_dim)
+
+
+class PixelEnvironment(TrainingEnvironment):
+    """Observations are gray frames, uint8 (84, 84); actions are numbers from 0 on.
+
+    Attributes:
+        actions: how many there are.
+        host_draws: whether the next action is drawn by the host, uniformly: in the warm-up, and
+            where epsilon's coin, which is the host's too, gives the step to chance. Then
+            `step_at_random` is due, elsewhere `step`.
+    """
+
+    policy = "q_network"
+
+    def __init__(self, channel: Line, watchdog: Clock, config: Mapping[str, Any]) -> None:
+        super().__init__(channel, watchdog, config)
+        self.actions: int = config["actions"]
+        self.host_draws = False
+
+    def begin(self, parameters: int) -> pixels.Frame:
+        """Tell the host that the algorithm stands; returns the first frame."""
+        frame, self.host_draws = pixels.decode_first_frame(self._begin(parameters))
+        return frame
+
+    def step_at_random(self) -> PixelTransition:
+        """One step with an action that the host draws; `PixelTransition.action` is it."""
+        return self._transition(Kind.DRAW, b"")
+
+    def step(self, action: np.ndarray) -> PixelTransition:
+        """Execute the one action in `action`, an integer array (1,)."""
+        checked = checked_choices("select_action", action, 1, self.actions)
+        return self._transition(Kind.ACTION, checked.tobytes())
+
+    def observations(self, payload: bytes) -> torch.Tensor:
+        """What an evaluator asks about: stacks, uint8 (B, 4, 84, 84)."""
+        stacks = np.frombuffer(payload, dtype=np.uint8)
+        stacks = stacks.reshape(-1, pixels.STACK, pixels.SIDE, pixels.SIDE)
+        return torch.from_numpy(stacks.copy()).to(self.device)
+
+    def answer(self, actions: Any, rows: int) -> bytes:
+        """The policy's actions (B,) for so many observations. Raises BadAction."""
+        return checked_choices("q_network", actions, rows, self.actions).tobytes()
+
+    def _transition(self, kind: Kind, payload: bytes) -> PixelTransition:
+        transition, self.host_draws = pixels.decode_transition(self._step(kind, payload))
+        return transition
+
+
+AnyEnvironment = VectorEnvironment | PixelEnvironment
+
+KINDS: Mapping[str, type[VectorEnvironment] | type[PixelEnvironment]] = {
+    "vector": VectorEnvironment,
+    "pixels": PixelEnvironment,
+}
+"""By what a configuration calls its observations."""
+
+
+def environment_of(channel: Line, watchdog: Clock, config: Mapping[str, Any]) -> AnyEnvironment:
+    """The environment that a host's configuration describes."""
+    return KINDS[config["observations"]](channel, watchdog, config)
 
 
 def _scalar(value: Any) -> float | None:

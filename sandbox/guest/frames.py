@@ -5,37 +5,35 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-STACK = 4
-SIDE = 84
-FRAME_BYTES = SIDE * SIDE
-
-SPARE = 0.03
-"""Frames beside those of the transitions, as a share: each episode's last frame takes one."""
+from sandbox.pixels import FRAME_BYTES, SIDE, STACK, Frame, frame_slots
 
 
 class Batch(NamedTuple):
-    """Transitions, in fresh tensors on the device: the caller may keep or change them."""
+    """Transitions, in fresh tensors on the device: the caller may keep or change them.
+
+    In the order of Stable-Baselines3's samples, for regions that unpack them.
+    """
 
     observations: torch.Tensor
     """uint8 (B, 4, 84, 84): the newest frame is the last."""
-    next_observations: torch.Tensor
-    """uint8 (B, 4, 84, 84)."""
     actions: torch.Tensor
     """int64 (B, 1)."""
-    rewards: torch.Tensor
-    """float32 (B, 1)."""
+    next_observations: torch.Tensor
+    """uint8 (B, 4, 84, 84)."""
     dones: torch.Tensor
     """float32 (B, 1): 1 where the episode terminated, 0 where it was cut."""
+    rewards: torch.Tensor
+    """float32 (B, 1)."""
 
 
 class FrameBuffer:
     """The last transitions, at most `capacity`, in a ring of single frames.
 
-    Memory is `buffer_bytes(capacity)`, touched as it fills: 7.28 GB for a million transitions,
-    where stacks would take 28 to 56. A stack reaches back to the start of its own episode and
-    repeats that frame before it; the frame that an action led to is kept at an episode's end, too.
-    Where episodes are shorter than 1 / SPARE steps on average, the oldest transitions give way
-    earlier.
+    Memory is `pixels.buffer_bytes(capacity)`, touched as it fills: 7.29 GB for a million
+    transitions, where stacks would take 28 to 56. A stack reaches back to the start of its own
+    episode and repeats that frame before it; the frame that an action led to is kept at an
+    episode's end, too. Where episodes are shorter than 1 / SPARE_FRAMES steps on average, the
+    oldest transitions give way earlier.
 
     Its generator is private, so that what a submission draws from the global generators does not
     change which transitions are sampled.
@@ -59,11 +57,11 @@ class FrameBuffer:
     def __len__(self) -> int:
         return self._transitions
 
-    def begin(self, frame: np.ndarray) -> None:
+    def begin(self, frame: Frame) -> None:
         """An episode's first frame, uint8 (84, 84)."""
         self._append(frame, age=0)
 
-    def add(self, action: int, reward: float, terminated: bool, next_frame: np.ndarray) -> None:
+    def add(self, action: int, reward: float, terminated: bool, next_frame: Frame) -> None:
         """The step from the newest frame to `next_frame`, uint8 (84, 84)."""
         slot = (self._frames_seen - 1) % len(self._frames)
         self._actions[slot] = action
@@ -76,21 +74,31 @@ class FrameBuffer:
         while self._transitions > self._capacity:
             self._forget()
 
+    def newest(self) -> np.ndarray:
+        """The stack that ends with the newest frame, uint8 (1, 4, 84, 84): what to act on."""
+        newest = self._frames_seen - 1
+        age = int(self._age[newest % len(self._frames)])
+        slots = newest - np.minimum(np.arange(STACK - 1, -1, -1), age)
+        frames = self._frames.take(slots % len(self._frames), axis=0)
+        return frames.reshape(1, STACK, SIDE, SIDE)
+
     def sample(self, batch_size: int) -> Batch:
         """Draw with replacement, each transition as likely as any other."""
         slots = self._draw(batch_size)
         age = self._age[slots, None].astype(np.int64)
         back = np.arange(STACK - 1, -1, -1)
         return Batch(
-            self._stacks(slots[:, None] - np.minimum(back, age)),
-            self._stacks(slots[:, None] + 1 - np.minimum(back, np.minimum(age + 1, STACK - 1))),
-            torch.from_numpy(self._actions[slots, None]).to(self._device),
-            torch.from_numpy(self._rewards[slots, None]).to(self._device),
-            torch.from_numpy(self._dones[slots, None]).to(self._device),
+            observations=self._stacks(slots[:, None] - np.minimum(back, age)),
+            actions=torch.from_numpy(self._actions[slots, None]).to(self._device),
+            next_observations=self._stacks(
+                slots[:, None] + 1 - np.minimum(back, np.minimum(age + 1, STACK - 1))
+            ),
+            dones=torch.from_numpy(self._dones[slots, None]).to(self._device),
+            rewards=torch.from_numpy(self._rewards[slots, None]).to(self._device),
         )
 
     def _stacks(self, slots: np.ndarray) -> torch.Tensor:
-        """uint8 (B, 4, 84, 84) of the frames in those slots, int64 (B, 4), counted round the ring."""
+        """uint8 (B, 4, 84, 84) of the frames in those slots, int64 (B, 4), round the ring."""
         # `take` of whole rows: half the time of indexing, and no second copy.
         frames = self._frames.take(slots.ravel() % len(self._frames), axis=0)
         return torch.from_numpy(frames.reshape(-1, STACK, SIDE, SIDE)).to(self._device)
@@ -119,14 +127,3 @@ class FrameBuffer:
     def _forget(self) -> None:
         self._transitions -= bool(self._leads_on[self._oldest % len(self._frames)])
         self._oldest += 1
-
-
-def frame_slots(capacity: int) -> int:
-    """How many frames a buffer of that many transitions keeps."""
-    return capacity + int(SPARE * capacity) + STACK + 1
-
-
-def buffer_bytes(capacity: int) -> int:
-    """Bytes of a buffer of that many transitions when it is full."""
-    each_slot = FRAME_BYTES + 1 + 1 + 8 + 4 + 4
-    return frame_slots(capacity) * each_slot

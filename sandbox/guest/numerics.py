@@ -65,6 +65,21 @@ def acting() -> contextlib.AbstractContextManager[object]:
     return torch.no_grad()
 
 
+def memory_format() -> torch.memory_format:
+    """How convolutions keep their weights and images in memory: the order, never the values."""
+    channels_last = _chosen.get("convolutions") == "channels_last"
+    return torch.channels_last if channels_last else torch.contiguous_format
+
+
+def to_floats(images: torch.Tensor) -> torch.Tensor:
+    """Images (B, C, H, W), uint8 or float, as float32 in `memory_format()`; the values as they are.
+
+    What is so already is passed on, so that a batch that two networks see is converted once.
+    """
+    # Bytes are put in order before they grow to four: half the time of the other way round.
+    return images.contiguous(memory_format=memory_format()).float()
+
+
 def _use_onednn(wanted: bool) -> None:
     """Send the large products behind nn.Linear, forward and backward, to oneDNN.
 

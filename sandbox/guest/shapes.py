@@ -1,4 +1,4 @@
-"""One check of what a submission returns as an action, for the learner and for the actor."""
+"""Checks of what a submission returns as an action, for the learner and for the actor."""
 
 from typing import Any
 
@@ -29,3 +29,17 @@ def checked_shape(method: str, actions: Any, shape: tuple[int, ...]) -> np.ndarr
     if np.shape(actions) != shape:
         raise BadAction(method, f"shape {np.shape(actions)}; {shape} is needed")
     return array
+
+
+def checked_choices(method: str, actions: Any, rows: int, choices: int) -> np.ndarray:
+    """`actions` as int32 (rows,), each from 0 to `choices` - 1. Only integers are taken."""
+    try:
+        array = np.asarray(actions)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise BadAction(method, f"no array of integers: {error}") from error
+    if array.shape != (rows,) or not np.issubdtype(array.dtype, np.integer):
+        raise BadAction(method, f"{array.dtype} {array.shape}; integers ({rows},) are needed")
+    wrong = array[(array < 0) | (array >= choices)]
+    if len(wrong):
+        raise BadAction(method, f"the action {wrong[0]}; there are 0 to {choices - 1}")
+    return array.astype(np.int32)

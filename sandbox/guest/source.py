@@ -8,9 +8,8 @@ from types import ModuleType
 import numpy as np
 import torch
 
-from sandbox.guest.client import TrainingEnvironment
+from sandbox.guest.client import AnyEnvironment
 from sandbox.guest.policy import load_policy
-from sandbox.guest.shapes import checked_shape
 from sandbox.wire import SOURCE_NAME
 
 MODULE_NAME = "submission"
@@ -28,26 +27,22 @@ def load_source(source: str, name: str = SOURCE_NAME) -> ModuleType:
     return module
 
 
-def load_actor(
-    module: ModuleType, artefact: bytes, environment: TrainingEnvironment
-) -> torch.nn.Module:
+def load_actor(module: ModuleType, artefact: bytes, environment: AnyEnvironment) -> torch.nn.Module:
     """The policy of an artefact that this very source exported."""
 
     def build() -> torch.nn.Module:
-        return module.build(environment).actor  # type: ignore[no-any-return]
+        algorithm = module.build(environment)
+        return getattr(algorithm, environment.policy)  # type: ignore[no-any-return]
 
     return load_policy(artefact, build, torch.device(environment.device))
 
 
 def act(
-    module: ModuleType, policy: torch.nn.Module, payload: bytes, environment: TrainingEnvironment
+    module: ModuleType, policy: torch.nn.Module, payload: bytes, environment: AnyEnvironment
 ) -> bytes:
-    """The policy's actions, float32 (B, A), for the observations (B, O) of an evaluator's frame."""
-    observations = np.frombuffer(payload, dtype=np.float32)
-    observations = observations.reshape(-1, environment.observation_dim)
-    tensor = torch.from_numpy(observations.copy()).to(environment.device)
-    shape = (len(observations), environment.action_dim)
-    return checked_shape("get_action", module.act(policy, tensor), shape).tobytes()
+    """The policy's actions, one row for each of the observations of an evaluator's frame."""
+    observations = environment.observations(payload)
+    return environment.answer(module.act(policy, observations), len(observations))
 
 
 def seed_everything(seed: int) -> None:

@@ -7,7 +7,7 @@ real environment is needed to find a crash that would else come after an hour of
 import contextlib
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -15,13 +15,15 @@ import numpy as np
 import torch
 
 from sandbox import wire
-from sandbox.guest.client import Clock, Line, TrainingEnvironment
+from sandbox.guest.client import AnyEnvironment, Clock, Line, environment_of
+from sandbox.guest.frames import FrameBuffer
+from sandbox.guest.made_up import MADE_UP, MadeUp
 from sandbox.guest.parameters import count_by_module
 from sandbox.guest.policy import STATE_DICT, export_policy
 from sandbox.guest.replay import ReplayBuffer
 from sandbox.guest.shapes import BadAction
 from sandbox.guest.source import MODULE_NAME, act, load_actor, load_source, seed_everything
-from sandbox.wire import SOURCE_NAME, Counts, Frame, Kind, Transition
+from sandbox.wire import SOURCE_NAME, Counts, Frame, Kind
 
 CAPACITY = 1024
 """Transitions that the scaffold's buffer keeps in a trial."""
@@ -51,23 +53,24 @@ def _try_one(clock: Clock, module: ModuleType, source: str, config: Mapping[str,
     kept = _Kept()
     # Of what the scaffold imports, these two are watched: what it holds, and what it exports.
     vars(module).update(check_budget=kept.check_budget, export_policy=kept.export_policy)
-    if "ReplayBuffer" in vars(module):
-        vars(module)["ReplayBuffer"] = _small_buffer
+    for buffer in (ReplayBuffer, FrameBuffer):
+        if buffer.__name__ in vars(module):
+            vars(module)[buffer.__name__] = _small(buffer)
     host = _MadeUpHost(config)
-    environment = TrainingEnvironment(host, clock, config)
+    environment = environment_of(host, clock, config)
     try:
         with contextlib.suppress(_Over):
             module.train(environment)
-        _compare(module, kept, environment, source, config["seed"])
+        _compare(module, kept, environment, host.world, source, config["seed"])
     except BadAction as error:
         error.line = kept.line_of(error.method)
         raise
     return Counts(sum(kept.by_attribute.values()), len(kept.artefact), kept.by_attribute)
 
 
-def _small_buffer(capacity: int, *shapes: Any) -> ReplayBuffer:
+def _small(buffer: Callable[..., Any]) -> Callable[..., Any]:
     """The scaffold's, for the few transitions of a trial; the submission is told the real size."""
-    return ReplayBuffer(min(capacity, CAPACITY), *shapes)
+    return lambda capacity, *shapes: buffer(min(capacity, CAPACITY), *shapes)
 
 
 class _Over(Exception):
@@ -113,20 +116,17 @@ class _MadeUpHost:
     """Answers a learner as an environment host would, with noise for observations and rewards."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        self._generator = np.random.default_rng(config["seed"])
-        self._observation_dim: int = config["observation_dim"]
-        self._action_dim: int = config["action_dim"]
-        self._bound: float = config["max_action"]
+        self.world = MADE_UP[config["observations"]](config)
         self._exports = len(config["export_steps"])
         self._answer = Frame(Kind.CONTINUE, b"")
 
     def send(self, kind: Kind, payload: bytes, /) -> None:
         if kind is Kind.BUILT:
-            self._answer = Frame(Kind.OBSERVATION, self._observation().tobytes())
-        elif kind is Kind.WARMUP:
-            self._take(self._generator.uniform(-self._bound, self._bound, self._action_dim))
+            self._answer = Frame(Kind.OBSERVATION, self.world.begin())
+        elif kind is Kind.DRAW:
+            self._answer = Frame(Kind.TRANSITION, self.world.step(None))
         elif kind is Kind.ACTION:
-            self._take(_finite("select_action", payload, self._action_dim)[0])
+            self._answer = Frame(Kind.TRANSITION, self.world.step(payload))
         elif kind is Kind.EXPORT:
             self._exports -= 1
             self._answer = Frame(Kind.CONTINUE, b"")
@@ -136,34 +136,23 @@ class _MadeUpHost:
             raise _Over
         return self._answer
 
-    def _take(self, action: np.ndarray) -> None:
-        reward, end = self._generator.normal(), self._generator.random()
-        transition = Transition(
-            np.clip(action, -self._bound, self._bound).astype(np.float32),
-            float(reward),
-            terminated=end < 0.05,
-            truncated=end > 0.95,
-            next_obs=self._observation(),
-            obs=self._observation(),
-        )
-        self._answer = Frame(Kind.TRANSITION, wire.encode_transition(transition))
-
-    def _observation(self) -> np.ndarray:
-        return self._generator.standard_normal(self._observation_dim, dtype=np.float32)
-
 
 def _compare(
-    module: ModuleType, kept: _Kept, environment: TrainingEnvironment, source: str, seed: int
+    module: ModuleType,
+    kept: _Kept,
+    environment: AnyEnvironment,
+    world: MadeUp,
+    source: str,
+    seed: int,
 ) -> None:
     """Raises ReloadedDiffers unless the artefact acts as the policy that it was made of."""
-    generator = np.random.default_rng(seed)
-    shape = (OBSERVATIONS, environment.observation_dim)
-    payload = generator.standard_normal(shape, dtype=np.float32).tobytes()
+    payload = world.observations(OBSERVATIONS)
 
     def ask(asked: ModuleType, policy: torch.nn.Module) -> np.ndarray:
         seed_everything(seed)
         answer = act(asked, policy, payload, environment)
-        return _finite("get_action", answer, environment.action_dim)
+        seed_everything(seed)
+        return world.compared(policy, environment.observations(payload), answer)
 
     live = ask(module, kept.policy)
     try:
@@ -188,15 +177,5 @@ def _compare(
         why = "module globals, class attributes and closures are not exported"
     raise ReloadedDiffers(
         "the exported policy, loaded again, acts differently from the live one: by up to "
-        f"{np.abs(live - reloaded).max():.3g} in a component of an action; {why}"
+        f"{np.abs(live - reloaded).max():.3g} in {world.difference}; {why}"
     )
-
-
-def _finite(method: str, payload: bytes, action_dim: int) -> np.ndarray:
-    actions = np.frombuffer(payload, dtype=np.float32).reshape(-1, action_dim)
-    wrong = np.argwhere(~np.isfinite(actions))
-    if len(wrong):
-        row, column = wrong[0]
-        problem = f"{actions[row, column]} as component {column} of an action"
-        raise BadAction(method, f"{problem}; finite numbers are needed")
-    return actions

@@ -284,19 +284,20 @@ _TRIAL: dict[str, Rule] = {
     "policy-bytes": Rule(
         "The exported policy's bytes are capped: they bound what training can carry into "
         "evaluation.",
-        "Make the policy smaller. It is exported with all that its attributes reach: keep critics, "
-        "buffers and optimizers out of it.",
+        "Make the policy smaller. It is exported with all that its attributes reach: keep other "
+        "networks, replay data and optimizers out of it.",
     ),
     "trial-crashed": Rule(
         "A submission is tried on made-up data before it trains: built, updated a few times, "
         "exported and asked, at the shapes of every environment.",
-        "Correct what the message or the traceback shows; do not exit. Sizes come from obs_dim and "
-        "action_dim alone.",
+        "Correct what the message or the traceback shows; do not exit. Sizes come from what the "
+        "algorithm is built with alone: obs_dim and action_dim, or envs.",
     ),
     "bad-action": Rule(
-        "An action is an array of finite numbers of the shape that the task names.",
-        "Return finite numbers: shape (action_dim,) from select_action, (B, action_dim) from "
-        "get_action.",
+        "Actions are arrays of the shape and the kind of numbers that the task names.",
+        "Return finite numbers, (action_dim,) from select_action and (B, action_dim) from "
+        "get_action; where actions are numbered, integers (1,) from select_action, each from 0 to "
+        "n - 1, and finite values (B, n) from QNetwork.",
     ),
     "reload-differs": Rule(
         "A policy is scored after its export, in another process that runs the same source.",
@@ -307,8 +308,9 @@ _TRIAL: dict[str, Rule] = {
     "held-out-shapes": Rule(
         "A submission is tried at the shapes of held-out environments too, and nothing of them is "
         "shown to a submitter.",
-        "Take sizes and bounds from obs_dim, action_dim and max_action alone, and nothing from a "
-        "table; stay within the budget for larger and smaller ones.",
+        "Take sizes and bounds from what the algorithm is built with alone (obs_dim, action_dim "
+        "and max_action, or envs), and nothing from a table; stay within the budget for larger and "
+        "smaller ones.",
     ),
     "trial-protocol": Rule(
         "A submission talks to its host through the scaffold alone.",

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from harness.records import Evaluation, Manifest, Record, Verdict
+from harness.records import Evaluation, Manifest, Record, SecondEvaluation, Verdict
 from harness.results.submitter import (
     HeldOutRuns,
     heldout_runs,
@@ -12,7 +12,7 @@ from harness.results.submitter import (
     summary_for_submitter,
     visible_records,
 )
-from harness.results.summary import Summary, last_attempts, summarise
+from harness.results.summary import Summary, last_attempts, result, summarise
 from harness.task import Model
 
 REPORT_SCHEMA = 1
@@ -42,6 +42,14 @@ class RunReport(Model):
     """As in the summary; None for an attempt that does not count."""
     final: Evaluation | None
     """The final evaluation, every episode's return with it."""
+    second: SecondEvaluation | None
+    """The same policy once more, with what was changed; None without a score, and where the task
+    has no second evaluations. No score uses it."""
+    kept: float | None
+    """Share of the final evaluation's mean above the floor that the second one has; None without a
+    second one, and where the first was worth nothing."""
+    memorised: bool
+    """Whether that is less than half."""
     curve: tuple[CurvePoint, ...]
     """Evaluations during training, by step."""
     steps: int
@@ -112,7 +120,7 @@ def to_json(report: Report) -> str:
 
 
 def _run(record: Record, counts: bool, z: float | None, path: str) -> RunReport:
-    training = record.training
+    training, first, second = record.training, record.final, record.second
     return RunReport(
         environment=record.environment,
         heldout=record.heldout,
@@ -120,9 +128,12 @@ def _run(record: Record, counts: bool, z: float | None, path: str) -> RunReport:
         attempt=record.attempt,
         counts=counts,
         verdict=record.verdict,
-        mean_return=record.final.mean if record.final else None,
+        mean_return=first.mean if first else None,
         z=z if counts else None,
-        final=record.final,
+        final=first,
+        second=second,
+        kept=second.kept(first.mean) if first and second else None,
+        memorised=result(record).memorised,
         curve=tuple(
             CurvePoint(step=each.step, mean_return=each.mean, episodes=len(each.returns))
             for each in record.curve

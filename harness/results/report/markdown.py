@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from harness.records import Verdict
+from harness.records import Evaluation, Verdict
 from harness.results.report.json_report import CurvePoint, Report, RunReport
 from harness.results.summary import Summary
 from harness.results.untrusted import fenced, fenced_patch, lines, markdown
@@ -31,6 +31,13 @@ HOW_TO_READ = """\
 - The interquartile mean leaves out the best and the worst quarter of all runs. It is shown for
   comparison with the literature and never ranked."""
 
+HOW_TO_READ_THE_SECOND = """\
+The same policies once more, with what is named under "changed". The final evaluation has no other
+chance than its starts, so actions could be learned by heart; in the second one they lead elsewhere.
+No score uses it. What is kept is (second - floor) / (first - floor), where the first lies above the
+floor; near the floor it says little. Games that were stopped at their longest count as they stood;
+those of an environment are its final evaluations'."""
+
 
 def to_markdown(report: Report) -> str:
     """The page, as GitHub-flavoured Markdown; the same text for the same document."""
@@ -38,6 +45,7 @@ def to_markdown(report: Report) -> str:
         _head(report),
         _environments(report),
         _runs(report),
+        _second_evaluation(report),
         _failures(report.runs),
         _how_it_was_made(report),
         _change(report.patch),
@@ -54,6 +62,7 @@ def _head(report: Report) -> str:
         f"profile {markdown(manifest.profile)}.",
         _verdict_line(summary),
         "Ranked." if summary.ranked else f"Not ranked: {markdown(summary.why_unranked)}.",
+        *_warning(report),
         _table(
             ("visible score", "held-out score", "interquartile mean", "runs scored", "attempts"),
             [
@@ -78,6 +87,18 @@ def _verdict_line(summary: Summary) -> str:
     else:
         interval = f"95 % interval {summary.interval_low:.2f} to {summary.interval_high:.2f}"
     return f"**Score {summary.score:.2f}**, {interval}. 100 is the best reference, 0 the floor."
+
+
+def _warning(report: Report) -> list[str]:
+    """One paragraph where a run's return may be learned by heart, else none."""
+    summary = report.summary
+    if not summary.memorised_runs:
+        return []
+    runs = "visible runs" if report.audience == "submitter" and report.heldout else "runs"
+    return [
+        f"**Memorised?** In {summary.memorised_runs} of {summary.second_evaluations} {runs} more "
+        "than half of the return above the floor is gone in the second evaluation, below."
+    ]
 
 
 def _environments(report: Report) -> str:
@@ -121,7 +142,7 @@ def _runs(report: Report) -> str:
         (
             markdown(run.environment),
             str(run.seed),
-            str(run.attempt) if run.counts else f"{run.attempt} (replaced)",
+            _attempt(run),
             run.verdict.kind,
             _number(run.mean_return),
             _number(run.z),
@@ -145,6 +166,71 @@ def _runs(report: Report) -> str:
         "## Runs\n\nCurves of one environment share a scale, from the lowest to the highest point "
         f"of any of its runs.\n\n{_table(header, rows)}"
     )
+
+
+def _second_evaluation(report: Report) -> str:
+    """Beside the first, and nothing for a task that has none."""
+    again = [(run, run.final, run.second) for run in report.runs if run.final and run.second]
+    if not again:
+        return ""
+    changed: dict[str, set[str]] = {}
+    floors: dict[str, set[float]] = {}
+    for run, _, second in again:
+        changed.setdefault(run.environment, set()).add(second.how)
+        floors.setdefault(run.environment, set()).add(second.floor)
+    environments = [
+        (
+            markdown(each.id),
+            markdown(_listed(sorted(changed[each.id]))),
+            _listed(_number(floor) for floor in sorted(floors[each.id])),
+            _number(each.mean),
+            _number(each.second_mean),
+            f"{each.memorised_runs} of {each.scored} runs" if each.memorised_runs else "",
+            str(each.stopped_games),
+        )
+        for each in report.summary.environments
+        if each.id in changed
+    ]
+    runs = [
+        (
+            markdown(run.environment),
+            str(run.seed),
+            _attempt(run),
+            _number(first.mean),
+            _stopped(first),
+            _number(second.evaluation.mean),
+            _stopped(second.evaluation),
+            _kept(run),
+        )
+        for run, first, second in again
+    ]
+    by_environment = (
+        *("environment", "changed", "floor", "mean return", "second mean", "memorised?"),
+        "games stopped",
+    )
+    by_run = (
+        *("environment", "seed", "attempt", "mean return", "games stopped", "second mean"),
+        *("games stopped", "kept"),
+    )
+    return (
+        f"## Second evaluation\n\n{HOW_TO_READ_THE_SECOND}\n\n"
+        f"{_table(by_environment, environments)}\n\n{_table(by_run, runs)}"
+    )
+
+
+def _attempt(run: RunReport) -> str:
+    return str(run.attempt) if run.counts else f"{run.attempt} (replaced)"
+
+
+def _stopped(evaluation: Evaluation) -> str:
+    return f"{evaluation.stopped} of {len(evaluation.returns)}"
+
+
+def _kept(run: RunReport) -> str:
+    if run.kept is None:
+        return ""
+    share = f"{100 * run.kept:.1f} %"
+    return f"{share}. **Memorised?** More than half is gone" if run.memorised else share
 
 
 def _failures(runs: Iterable[RunReport]) -> str:

@@ -1,29 +1,30 @@
-"""Our own contenders in the speed benchmark: TD3 in the sandbox, and the same loop without one.
+"""Our own contenders in the speed benchmark: a learner in the sandbox, and the loop without one.
 
 Started by `benchmarks.speed`. In both, the environment is stepped in this very process, so that a
 subclass of what steps it is all that measuring takes. The harness itself runs as it stands.
 """
 
+import importlib
 import json
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import torch
 from numpy.typing import NDArray
 
-from benchmarks.measuring import ENVIRONMENT, PROFILE, TASK, TD3_FILE, Asked, Stopwatch, parse
+from benchmarks.measuring import PROFILE, Asked, Stopwatch, parse, weights_sha256
 from harness import bare_run
 from harness.guest_config import replay_buffer_bytes
 from harness.intake.submission import Submission, accept
 from harness.keys import fingerprint
 from harness.manifest import Conditions, make_manifest, make_plan
 from harness.task import Profile, Task
-from harness.training import environment_host
-from harness.training.episodes import TrainingEpisodes
 from harness.training.run import train
 from harness.training.workbench import Workbench
 from sandbox.bubblewrap import Bubblewrap
-from sandbox.wire import Transition
+from sandbox.guest.policy import load_policy
+from sandbox.guest.source import load_source
 
 NO_KEY = bytes(32)
 """Evaluation seeds come from a key, and nothing is evaluated."""
@@ -31,8 +32,7 @@ NO_KEY = bytes(32)
 
 def sandboxed(asked: Asked, task: Task, submission: Submission) -> dict[str, Any]:
     """A worker of an evaluation, with its learner in a real sandbox and its artefacts on disk."""
-    stopwatch = Stopwatch(asked.window)
-    environment_host.TrainingEpisodes = timed(stopwatch)  # type: ignore[misc]
+    stopwatch = timed(asked)
     profile, sandbox = _profile(task, asked), Bubblewrap()
     conditions = Conditions(task, profile, None, "none", sandbox, "cpu", asked.numerics)
     manifest = make_manifest(conditions, submission, "speed", fingerprint(NO_KEY))
@@ -41,49 +41,55 @@ def sandboxed(asked: Asked, task: Task, submission: Submission) -> dict[str, Any
         bench = Workbench(Path(directory) / "attempt-1")
         with bench.worker_lock():
             training = train(manifest, plan, manifest.runs[0], 1, submission.source, sandbox, bench)
-    if training.verdict is not None:
-        raise RuntimeError(f"the training ended early: {training.verdict}")
+        if training.verdict is not None:
+            raise RuntimeError(f"the training ended early: {training.verdict}")
+        artefact = bench.read_export(asked.window.total)
+    load_source(submission.source.decode())  # the artefact names its classes
     return stopwatch.result(
         exports=list(training.exports),
         episodes=len(training.episode_returns),
         peak_memory_bytes=training.peak_memory_bytes,
         # As many transitions as there are steps: the buffer is full when the last one is over.
-        replay_buffer_bytes=replay_buffer_bytes(task.environments[ENVIRONMENT], plan),
+        replay_buffer_bytes=replay_buffer_bytes(task.environments[asked.subject.environment], plan),
         guest_cpu_seconds=training.cpu_seconds,
         sandbox=dict(training.provenance.sandbox),
+        weights_sha256=_weights(artefact),
     )
 
 
 def bare(asked: Asked, task: Task, submission: Submission) -> dict[str, Any]:
     """`touchstone run`: learner and environment in this one process."""
-    stopwatch = Stopwatch(asked.window)
-    bare_run.TrainingEpisodes = timed(stopwatch)  # type: ignore[misc]
-    environment = task.environments[ENVIRONMENT]
+    stopwatch = timed(asked)
+    environment = task.environments[asked.subject.environment]
     run = bare_run.BareRun(task, _profile(task, asked), environment, asked.seed, asked.numerics)
     run.train(submission.source.decode(), lambda line: None)
-    return stopwatch.result(episodes=len(run.training_returns))
+    return stopwatch.result(episodes=len(run.training_returns), weights_sha256=_weights(run.policy))
 
 
-def timed(stopwatch: Stopwatch) -> type[TrainingEpisodes]:
-    """What both step their environment with, and the clock read after each step."""
+def timed(asked: Asked) -> Stopwatch:
+    """Reads the clock after each step of whatever trains in this process from here on."""
+    stopwatch = Stopwatch(asked.window)
+    name, episodes = asked.subject.episodes
+    module = importlib.import_module(name)
 
-    class Timed(TrainingEpisodes):
-        def take(self, action: NDArray[Any]) -> Transition:
-            transition = super().take(action)
+    class Timed(getattr(module, episodes)):  # type: ignore[misc]
+        def take(self, action: NDArray[Any]) -> bytes:
+            transition: bytes = super().take(action)
             stopwatch.tick()
             return transition
 
-    return Timed
+    setattr(module, episodes, Timed)
+    return stopwatch
 
 
 def _profile(task: Task, asked: Asked) -> Profile:
     """`full` with fewer steps. One export lies in the measured ones, half-way.
 
-    That is more often than in `full`, once in 10,000 steps.
+    That is more often than in `full`.
     """
     window = asked.window
     content = task.profile(PROFILE).model_dump() | {
-        "environments": (ENVIRONMENT,),
+        "environments": (asked.subject.environment,),
         "seeds": (asked.seed,),
         "total_timesteps": window.total,
         "learning_starts": window.learning_starts,
@@ -93,11 +99,18 @@ def _profile(task: Task, asked: Asked) -> Profile:
     return Profile.model_validate(content)
 
 
+def _weights(artefact: bytes) -> str:
+    def build() -> torch.nn.Module:
+        raise ValueError("the policy was exported as a state dict, not as a module")
+
+    return weights_sha256(load_policy(artefact, build, torch.device("cpu")))
+
+
 def main() -> None:
     asked = parse(__doc__.splitlines()[0])
     contender = {"sandboxed": sandboxed, "bare": bare}[asked.contender]
-    task = Task.load(TASK)
-    print(json.dumps(contender(asked, task, accept(task, TD3_FILE))), flush=True)
+    task = Task.load(asked.task)
+    print(json.dumps(contender(asked, task, accept(task, asked.subject.source))), flush=True)
 
 
 if __name__ == "__main__":
