@@ -66,8 +66,9 @@ def main(task_name: str, *ids: str) -> None:
             environment, still, STARTS if isinstance(environment, AtariGame) else EPISODES
         )
         print(
-            f"{id_}: random {random.mean():.2f} (std {random.std(ddof=1):.2f}, {EPISODES} episodes), "
-            f"idle {idle.mean():.2f} (std {idle.std(ddof=1):.2f}, {len(idle)} episodes)",
+            f"{id_}: random {random.mean():.2f} (std {random.std(ddof=1):.2f}, "
+            f"{EPISODES} episodes), idle {idle.mean():.2f} (std {idle.std(ddof=1):.2f}, "
+            f"{len(idle)} episodes)",
             flush=True,
         )
 
