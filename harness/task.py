@@ -117,7 +117,8 @@ class AtariGame(Environment):
     waits_for_fire: bool
     """Whether nothing happens after a lost life until FIRE is pressed."""
     floor: float
-    """Mean raw score of the better of the random and the idle policy, from the same starts."""
+    """Mean raw score of the better of chance and the best single action for ever, which is what an
+    untrained network plays; from the starts of an evaluation."""
 
     @property
     def shapes(self) -> dict[str, str | int | float]:

@@ -173,7 +173,7 @@ def test_a_start_is_the_same_game_whatever_was_played_before(id_):
     def played(game, no_ops, seed):
         generator = np.random.default_rng(0)
         frames = [game.begin(Start(no_ops, seed))]
-        for _ in range(60):
+        for _ in range(120):
             frames.append(game.step(int(generator.integers(GAMES[id_].actions)))[0])
         return np.stack(frames).tobytes()
 
