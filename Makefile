@@ -29,6 +29,7 @@ reads.run := SUB ENV SEED STEPS PDB STOCK
 reads.references := TASK PROFILE HELDOUT WORKERS YES STOCK STORE SHIP
 reads.leaderboard := TASK PROFILE HELDOUT STORE FOR_SUBMITTER
 reads.export := TASK CURVES PROFILE STORE FOR_SUBMITTER
+reads.bench := TASK
 reads.test := TESTS JOBS
 # A setting that the target does not read is a mistake: PROFIL=smoke would start a benchmark of days.
 goals := $(filter-out help,$(or $(MAKECMDGOALS),help))
@@ -77,7 +78,8 @@ Touchstone trains and scores submitted reinforcement-learning algorithms.
       FOR_SUBMITTER=1         without held-out runs
   make export TASK= CURVES=   learning curves into a .parquet or .csv; PROFILE=, STORE=,
                               FOR_SUBMITTER= as above
-  make bench                  steps/s against Stable-Baselines3 and others: idle machine, 11 minutes
+  make bench                  steps/s against Stable-Baselines3 and others: idle machine, 11 minutes;
+                              TASK=rl-value-atari: DQN's
   make test                   TESTS=tests/test_wire.py: these alone; JOBS=1: one after the other
   make lint                   ruff, mypy, import contracts
   make setup                  what the others do first; PYTHON=python3.12: with that one
@@ -146,7 +148,7 @@ export:
 bench:
 	@$(set_up)
 	$(python) -m benchmarks.sb3_td3 install
-	exec $(python) -m benchmarks.speed
+	exec $(python) -m benchmarks.speed $(call option,TASK,task)
 
 setup:
 	@$(set_up)

@@ -159,19 +159,23 @@ class Shrink:
             raise ValueError(f"a screen of {height} x {width} is not summed exactly in float32")
 
     def __call__(self, screen: NDArray[np.uint8]) -> Frame:
-        sums = self._rows @ screen.astype(np.float32) @ self._columns
+        # Block by block: products so small that BLAS starts no thread for them.
+        high, wide = self._rows.shape[1], self._columns.shape[0]
+        rows = self._rows @ screen.astype(np.float32).reshape(-1, high, screen.shape[1])
+        sums = (rows.reshape(SIDE, -1, wide) @ self._columns).reshape(SIDE, SIDE)
         mean: Frame = np.rint(sums / self._area).astype(np.uint8)
         return mean
 
 
 def _cover(size: int) -> tuple[NDArray[np.float32], int]:
-    """How much of each of `size` pixels each of 84 covers, (84, size), and the sum of a row.
+    """How much of each pixel of a block each of the pixels that it shrinks to covers, and the sum.
 
-    In units of the largest length that divides both a pixel and an interval.
+    A block is the fewest of `size` pixels that become a whole number of the 84. In units of the
+    largest length that divides a pixel of both kinds.
     """
-    divisor = int(np.gcd(size, SIDE))
-    pixel, interval = SIDE // divisor, size // divisor
-    starts, ends = np.arange(SIDE)[:, None] * interval, np.arange(size) * pixel
+    blocks = int(np.gcd(size, SIDE))
+    pixel, interval = SIDE // blocks, size // blocks
+    starts, ends = np.arange(pixel)[:, None] * interval, np.arange(interval) * pixel
     overlap = np.minimum(starts + interval, ends + pixel) - np.maximum(starts, ends)
     return np.maximum(overlap, 0).astype(np.float32), interval
 
