@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from harness.guest_config import guest_config
 from harness.records import Plan
 from harness.task import Environment, Planned, Profile, Task
-from harness.training.environments import TrainingEpisodes, kind_of
+from harness.training.environments import TrainingEpisodes, family_of
 from harness.training.evaluator import POOL_SIZE, Acting
 from sandbox import wire
 from sandbox.guest import lazy_compiler, numerics
@@ -71,7 +71,7 @@ class BareRun:
             budget=task.budget,
             constants=task.constants,
         )
-        self._episodes = kind_of(environment).training(environment, self._plan, seed)
+        self._episodes = family_of(environment).training(environment, self._plan, seed)
 
     @property
     def training_returns(self) -> list[float]:
@@ -94,11 +94,12 @@ class BareRun:
     def evaluate(self, episodes: int) -> list[float]:
         """Raw returns of the exported policy, one an episode, from public seeds."""
         actor = _Actor(self, self._config("actor"))
-        kind = kind_of(self._environment)
+        family = family_of(self._environment)
         environments = [
-            kind.evaluated(self._environment, second=False) for _ in range(min(POOL_SIZE, episodes))
+            family.evaluated(self._environment, second=False)
+            for _ in range(min(POOL_SIZE, episodes))
         ]
-        starts = kind.starts("final", episodes, lambda _, index: EVALUATION_SEED + index)
+        starts = family.starts("final", episodes, lambda _, index: EVALUATION_SEED + index)
         try:
             played = Acting(actor, environments, self._environment).play(starts)
         finally:

@@ -18,8 +18,6 @@ WORKER_BYTES = 200 << 20
 """An environment host, with numpy, gymnasium and MuJoCo: 80 MiB measured."""
 EVALUATOR_BYTES = 900 << 20
 """An evaluator with its pool, and one actor: 0.4 GiB measured."""
-RUN_OVERHEAD_SECONDS = 15.0
-"""Around a training: its start, and the scoring of its last exports. Measured in `smoke`."""
 DISK_RESERVE_BYTES = 1 << 30
 
 PROBE_REFERENCE_SECONDS = 0.111
@@ -85,9 +83,10 @@ def estimate(plan: Plan, runs: int, workers: int | None, store: Path) -> Estimat
             f"it writes up to {_gib(disk)} to {store} and leaves {_gib(DISK_RESERVE_BYTES)} free; "
             f"there are {_gib(free)}. Free some, or keep results elsewhere (STORE=directory)."
         )
-    rate = plan.profile.steps_per_second / (_probe() / PROBE_REFERENCE_SECONDS)
+    profile, slower = plan.profile, _probe() / PROBE_REFERENCE_SECONDS
     rounds = -(-runs // workers)
-    seconds = rounds * (plan.profile.total_timesteps / rate + RUN_OVERHEAD_SECONDS)
+    training = profile.total_timesteps / profile.steps_per_second
+    seconds = rounds * slower * (training + profile.evaluation_seconds)
     return Estimate(workers, seconds, needed, largest, disk)
 
 

@@ -36,7 +36,7 @@ from harness.results.store import OtherSchema, Say, Store
 from harness.results.summary import RecordsError, Summary
 from harness.results.untrusted import one_line
 from harness.task import HeldOut, Profile, Task, TaskError, plan
-from harness.training.environments import EnvironmentMismatch, kind_of
+from harness.training.environments import EnvironmentMismatch, family_of
 from sandbox.base import DEFAULT, SandboxError, load_backend
 
 DEVICE = "cpu"
@@ -186,9 +186,8 @@ def _run(request: Request, accepted: Submission, console: Console) -> ExitStatus
         if runs:
             frozen = make_plan(conditions)
             for each in frozen.environments:
-                kind_of(each.environment).check(
-                    each.environment
-                )  # a mistake in a table shows now, not after days
+                # A mistake in a table shows now, not after days.
+                family_of(each.environment).check(each.environment)
             expected = estimate(frozen, runs, request.workers, store.root)
             _announce(console, request, accepted, len(evaluation.manifest.runs), runs, expected)
             if not _agreed(request, console):

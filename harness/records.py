@@ -7,7 +7,7 @@ frozen, and JSON in a file is exactly its dump.
 from collections.abc import Mapping
 from typing import Literal, Self
 
-from pydantic import FiniteFloat, model_validator
+from pydantic import Field, FiniteFloat, model_validator
 
 from harness.task import Budget, Model, Planned, Profile, Scale
 
@@ -61,6 +61,8 @@ class Evaluation(Model):
     """The actor's, all answers together."""
     stopped: int = 0
     """Games that the harness stopped at their longest: counted as they stood."""
+    settings: Mapping[str, str | int | float | bool] = Field(default_factory=dict)
+    """Of the environments that it was played in; a curve's are those of its final evaluation."""
 
 
 class SecondEvaluation(Model):
@@ -72,12 +74,12 @@ class SecondEvaluation(Model):
     how: str
     """What was changed: "sticky actions (0.25)"."""
     evaluation: Evaluation
-    floor: float
-    """A return worth nothing: what is kept is measured from here."""
+    floor: float | None
+    """A return worth nothing: what is kept is measured from here. None: it is not known."""
 
     def kept(self, first: float) -> float | None:
         """The share of a first mean that is left; None where that was worth nothing."""
-        if first <= self.floor:
+        if self.floor is None or first <= self.floor:
             return None
         return (self.evaluation.mean - self.floor) / (first - self.floor)
 

@@ -116,9 +116,9 @@ class AtariGame(Environment):
     """Of the game's minimal set."""
     waits_for_fire: bool
     """Whether nothing happens after a lost life until FIRE is pressed."""
-    floor: float
+    floor: float | None = None
     """Mean raw score of the better of chance and the best single action for ever, which is what an
-    untrained network plays; from the starts of an evaluation."""
+    untrained network plays; from the starts of an evaluation. None: nobody has measured it."""
 
     @property
     def shapes(self) -> dict[str, str | int | float]:
@@ -214,6 +214,8 @@ class Profile(Model):
     steps_per_second: float = Field(gt=0)
     """Environment steps a second of the slowest reference, learning, one run on one core."""
     steps_per_second_source: str
+    evaluation_seconds: float = Field(default=15.0, ge=0)
+    """Around a training: its start, and the scoring of what is exported, one run on one core."""
     limits: GuestLimits
     scales: Mapping[str, Scale] = Field(default_factory=dict)
     """By environment id."""
@@ -411,7 +413,7 @@ def plan(task: Task, profile: Profile, heldout: HeldOut | None) -> tuple[Planned
     return (*visible, *hidden)
 
 
-_WORDING = re.compile(r"summary|title|confirm|steps_per_second|.*_source")
+_WORDING = re.compile(r"summary|title|confirm|steps_per_second|evaluation_seconds|.*_source")
 """Fields that change no number of any run."""
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 
 from harness.task import AtariGame, ContinuousControl, Environment, Task
-from harness.training.environments import kind_of
+from harness.training.environments import family_of
 
 EPISODES = 210
 """By chance: seven from each start of a game."""
@@ -24,7 +24,7 @@ STARTS = 30
 TRIED_STARTS = 2
 """Of each single action; the best is then played from all."""
 PATIENCE = 3_000
-"""Steps after which a game under a single action is left: some then stand still for ever."""
+"""Steps without a reward after which a game under a single action is left: it stands still."""
 
 Policy = Callable[[np.random.Generator], np.ndarray]
 
@@ -43,17 +43,21 @@ def always(action: np.ndarray) -> Policy:
     return lambda generator: action
 
 
-def returns(environment: Environment, policy: Policy, episodes: int) -> np.ndarray:
+def returns(
+    environment: Environment, policy: Policy, episodes: int, patience: float = np.inf
+) -> np.ndarray:
     """Raw returns, float64 (episodes,)."""
-    kind = kind_of(environment)
-    played = kind.evaluated(environment, second=False)
+    family = family_of(environment)
+    played = family.evaluated(environment, second=False)
     collected = []
-    for episode, start in enumerate(kind.starts("final", episodes, lambda _, index: index)):
+    for episode, start in enumerate(family.starts("final", episodes, lambda _, index: index)):
         generator = np.random.default_rng([episode, 1])
         played.reset(start)
-        over = False
-        while not over:
+        over, paid, since = False, 0.0, 0
+        while not over and since < patience:
             _, over = played.step(played.clip(policy(generator)))
+            since = since + 1 if played.episode_return == paid else 0
+            paid = played.episode_return
         collected.append(played.episode_return)
     played.close()
     return np.array(collected)
@@ -66,13 +70,12 @@ def measured(environment: Environment) -> dict[str, np.ndarray]:
         zeros = np.zeros(environment.action_dim, dtype=np.float32)
         return {"random": chance, "idle": returns(environment, always(zeros), EPISODES)}
     assert isinstance(environment, AtariGame)
-    short = environment.model_copy(update={"time_limit": PATIENCE})
     actions = [always(np.int32(action)) for action in range(environment.actions)]
-    tried = [returns(short, each, TRIED_STARTS).mean() for each in actions]
+    tried = [returns(environment, each, TRIED_STARTS, PATIENCE).mean() for each in actions]
     best = int(np.argmax(tried))
     return {
         "random": chance,
-        f"action {best} for ever": returns(short, actions[best], STARTS),
+        f"action {best} for ever": returns(environment, actions[best], STARTS, PATIENCE),
     }
 
 

@@ -78,9 +78,9 @@ def region(*replacements: tuple[str, str], before: str = "") -> str:
     return before + text
 
 
-def unchecked(text: str) -> Submission:
+def unchecked(text: str, task: str = TASK) -> Submission:
     """A source that the rules of intake would refuse: what the sandbox must hold by itself."""
-    return assemble(Task.load(TASK), HandedIn("handed_in.py", text.encode()))
+    return assemble(Task.load(task), HandedIn("handed_in.py", text.encode()))
 
 
 def evaluated_here(
@@ -161,10 +161,13 @@ def evaluated(
     name: str = "test",
     heldout: HeldOut | None = None,
     workers: int = 2,
+    task: str = TASK,
 ) -> tuple[Path, list[str]]:
     """A whole evaluation over real processes: its directory, and what was said."""
     lines = Lines()
-    with begin(conditions(profile, heldout), submission, name, store, lines.say) as evaluation:
+    with begin(
+        conditions(profile, heldout, task), submission, name, store, lines.say
+    ) as evaluation:
         if not evaluation.finished:
             executor = LocalExecutor(evaluation.directory, store.key_file, workers)
             evaluation.run(executor, lines)

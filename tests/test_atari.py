@@ -7,13 +7,23 @@ import pytest
 from ale_py import ALEInterface, roms
 from ale_py.vector_env import AtariVectorEnv
 
-from harness.guest_config import guest_config, replay_buffer_bytes
+from harness.guest_config import guest_config
 from harness.manifest import plan_of
 from harness.records import Plan
 from harness.task import AtariGame, Planned, Task
-from harness.training.atari import FIRE, Atari, EvaluatedGame, Game, PixelEpisodes, Shrink, Start
-from harness.training.environments import EnvironmentMismatch, kind_of
+from harness.training.atari import (
+    FIRE,
+    Atari,
+    EvaluatedGame,
+    Game,
+    PixelEpisodes,
+    Shrink,
+    Start,
+    epsilon,
+)
+from harness.training.environments import EnvironmentMismatch, family_of
 from sandbox import pixels
+from sandbox.guest.source import load_source
 from sandbox.pixels import SIDE
 from sandbox.wire import Malformed
 
@@ -29,7 +39,7 @@ ROMS = {
     "BeamRiderNoFrameskip-v4": "beam_rider",
 }
 SEED = 42
-KIND = Atari()
+FAMILY = Atari()
 
 
 def changed(game: AtariGame, **values) -> AtariGame:
@@ -141,13 +151,13 @@ def test_an_area_mean_is_exact_and_halves_go_to_the_even_level():
 @pytest.mark.parametrize("id_", GAMES)
 def test_a_games_table_is_what_the_emulator_says(id_):
     game = GAMES[id_]
-    settings = kind_of(game).check(game)
+    settings = family_of(game).check(game)
     assert settings["id"] == id_
     assert settings["repeat_action_probability"] == 0.0
     assert settings["frame_skip"] == 4
     assert len(str(settings["actions"]).split()) == game.actions
     assert game.time_limit * 4 == 108_000
-    sticky = KIND.evaluated(game, second=True).settings
+    sticky = FAMILY.evaluated(game, second=True).settings
     assert sticky["repeat_action_probability"] == 0.25
 
 
@@ -158,12 +168,16 @@ def test_a_games_table_is_what_the_emulator_says(id_):
         ({"id": "ALE/Breakout-v5"}, "repeat_action_probability is 0.25"),
         ({"id": "BreakoutNoFrameskip-v0"}, "repeat_action_probability is 0.25"),
         ({"id": "CartPole-v1"}, "is no Atari game"),
+        (
+            {"id": "MsPacmanNoFrameskip-v4", "actions": 9},
+            "it has no FIRE to wait for",
+        ),
         ({"id": "ALE/BreakoutNoFrameskip-v4"}, "ALE/BreakoutNoFrameskip"),
     ],
 )
 def test_another_environment_than_the_tasks_is_refused(values, words):
     with pytest.raises(EnvironmentMismatch, match=words):
-        KIND.check(changed(BREAKOUT, **values))
+        FAMILY.check(changed(BREAKOUT, **values))
 
 
 @pytest.mark.parametrize("id_", GAMES)
@@ -188,7 +202,7 @@ def test_a_start_is_the_same_game_whatever_was_played_before(id_):
 
 
 def test_a_final_evaluation_plays_each_of_the_thirty_starts_once():
-    starts = KIND.starts("final", 30, lambda purpose, index: 5)
+    starts = FAMILY.starts("final", 30, lambda purpose, index: 5)
     assert sorted(start.no_ops for start in starts) == list(range(1, 31))
     for name in ("full", "lite", "quick"):
         assert TASK.profile(name).final_episodes == 30
@@ -196,7 +210,7 @@ def test_a_final_evaluation_plays_each_of_the_thirty_starts_once():
 
 def test_fewer_episodes_than_starts_take_different_ones_that_the_key_decides():
     def chosen(seed):
-        return [each.no_ops for each in KIND.starts("curve", 10, lambda purpose, index: seed)]
+        return [each.no_ops for each in FAMILY.starts("curve", 10, lambda purpose, index: seed)]
 
     assert len(set(chosen(1))) == 10
     assert chosen(1) == chosen(1)
@@ -253,6 +267,14 @@ def test_breakouts_five_lives_are_one_game_and_it_ends_for_a_policy_that_never_f
     assert evaluated.episode_length < 1000
 
 
+def test_where_actions_are_sticky_fire_is_pressed_twice():
+    """All four frames of one press can be another action's, in one of 256: no ball is served."""
+    for sticky, presses in ((False, 1), (True, 2)):
+        game = Game(BREAKOUT, sticky)
+        game.begin(A_START)
+        assert len(list(game.fire())) == presses
+
+
 def test_an_evaluation_counts_what_the_game_pays_and_not_its_sign():
     game = GAMES["QbertNoFrameskip-v4"]
     generator = np.random.default_rng(0)
@@ -261,7 +283,8 @@ def test_an_evaluation_counts_what_the_game_pays_and_not_its_sign():
     steps, _ = play(evaluated, lambda step: actions[step])
     for _ in range(5):
         ale.act(0)
-    paid = stepped(ale, FIRE)[1] * 0
+    stepped(ale, FIRE)
+    paid = 0
     for step in range(1, steps + 1):
         for _ in range(4):
             if not ale.game_over():
@@ -290,13 +313,13 @@ def test_stacks_hold_the_four_newest_frames_and_begin_with_the_first_four_times(
 
 def test_sticky_actions_change_a_game_and_repeat_themselves_under_their_seed():
     def played(seed: int) -> bytes:
-        sticky = KIND.evaluated(changed(BREAKOUT, time_limit=60), second=True)
+        sticky = FAMILY.evaluated(changed(BREAKOUT, time_limit=60), second=True)
         _, seen = play(sticky, lambda step: 2 + step // 5 % 2, Start(5, seed))
         return np.stack(seen).tobytes()
 
     assert played(1) == played(1)
     assert played(1) != played(2)
-    plain = KIND.evaluated(changed(BREAKOUT, time_limit=60), second=False)
+    plain = FAMILY.evaluated(changed(BREAKOUT, time_limit=60), second=False)
     _, seen = play(plain, lambda step: 2 + step // 5 % 2)
     assert np.stack(seen).tobytes() not in (played(1), played(2))
 
@@ -368,6 +391,16 @@ def test_the_host_draws_the_warm_up_and_epsilons_share_of_what_follows():
         assert abs(np.mean(drawn[begin:end]) - mean) < spread
 
 
+def test_epsilon_is_the_scaffolds_schedule_at_every_step():
+    scaffold = load_source(TASK.scaffold.decode())
+    a_plan = plan(PONG, total_timesteps=1_000)
+    ours = epsilon(a_plan)
+    for step in range(1_000):
+        wanted = scaffold.linear_schedule(1.0, 0.01, 0.1 * 1_000, step)
+        assert ours(step) == pytest.approx(wanted, abs=1e-12)
+    assert (ours(0), ours(100), ours(999)) == (1.0, pytest.approx(0.01), 0.01)
+
+
 def test_a_runs_seed_decides_everything_that_is_drawn():
     def frames(seed):
         episodes = PixelEpisodes(BREAKOUT, plan(BREAKOUT), seed)
@@ -401,11 +434,3 @@ def test_a_guest_learns_how_many_actions_there_are_and_no_name():
 def test_actions_that_are_none_are_refused(actions, words):
     with pytest.raises(Malformed, match=words):
         pixels.decode_actions(np.array(actions, dtype=np.int32).tobytes(), 1, 4)
-
-
-def test_a_million_transitions_take_at_most_7_3_gigabytes():
-    full = plan_of(
-        TASK, TASK.profile("full"), (Planned(environment=BREAKOUT, heldout=False, scale=None),)
-    )
-    assert TASK.profile("full").buffer_size == 1_000_000
-    assert replay_buffer_bytes(BREAKOUT, full) <= 7.3e9

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from harness import machine
-from harness.estimate import TooSmall, estimate
+from harness.estimate import TooSmall, check_room, estimate
 from harness.manifest import make_plan
 from harness.results.publish import write_reports
 from harness.results.store import Store
@@ -283,6 +283,15 @@ def test_more_than_the_machine_has_is_refused_with_figures(tmp_path, monkeypatch
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("", (), {"free": 1 << 20}))
     with pytest.raises(TooSmall, match="STORE="):
         estimate(full, 15, 2, tmp_path)
+
+
+def test_a_run_outside_the_sandbox_is_refused_before_its_replay_buffer_is_allocated(monkeypatch):
+    monkeypatch.setattr(machine, "available_memory_bytes", lambda: 6 << 30)
+    check_room(4 << 30)
+    with pytest.raises(
+        TooSmall, match=r"replay buffer alone is 6\.8 GiB\); 6\.0 GiB are available"
+    ):
+        check_room(7_286_255_370)
 
 
 def test_the_leaderboard_of_a_profile_with_a_table_is_read_back_by_pandas(tmp_path):

@@ -644,7 +644,7 @@ OTHER_KINDS = {
 
 
 @pytest.mark.parametrize("command", OTHER_KINDS.values(), ids=OTHER_KINDS.keys())
-def test_another_kind_of_diff_is_refused_with_what_is_accepted(command):
+def test_another_family_of_diff_is_refused_with_what_is_accepted(command):
     found = refusal(run_diff(*command, old=SCAFFOLD, new=WHOLE))
     assert found.rule == "diff-kind"
     assert "unified" in found.reason

@@ -55,7 +55,7 @@ def drawn(buffer: FrameBuffer, count: int) -> set[tuple[bytes, bytes, int, float
 
 @given(
     st.lists(st.tuples(st.integers(1, 12), st.booleans()), min_size=1, max_size=8),
-    st.integers(4, 60),
+    st.integers(1, 60),
 )
 @settings(max_examples=60, deadline=None)
 def test_it_gives_the_last_transitions_as_a_buffer_of_whole_stacks_would(episodes, capacity):
@@ -65,8 +65,9 @@ def test_it_gives_the_last_transitions_as_a_buffer_of_whole_stacks_would(episode
     kept = naive.transitions[-len(buffer) :]
     seen = drawn(buffer, 600)
     assert seen <= set(kept)
-    # All but, in a ring that has come round, the three whose stacks reach behind the oldest frame.
-    assert len(set(kept) - seen) <= 3 * (len(buffer) < len(naive.transitions))
+    # Where so many episodes end that their last frames fill the ring, the oldest stack may be gone.
+    gone = 0 if len(episodes) <= 0.03 * capacity else 3
+    assert len(set(kept) - seen) <= gone
     assert len(buffer) <= capacity
     if len(episodes) < 0.03 * capacity:
         assert len(buffer) == min(capacity, len(naive.transitions))
@@ -125,9 +126,12 @@ def test_every_transition_is_as_likely_as_any_other():
     assert max(counts.values()) < 150
 
 
-def test_a_million_transitions_fit_into_7_3_gigabytes():
+def test_a_million_transitions_fit_into_7_3_gigabytes_and_the_bytes_are_those_of_its_arrays():
     assert 7.0e9 < buffer_bytes(1_000_000) <= 7.3e9
     assert frame_slots(1_000_000) >= 1_030_000
+    arrays = [each for each in vars(FrameBuffer(500, 0, CPU)).values() if hasattr(each, "nbytes")]
+    assert len(arrays) == 6
+    assert sum(each.nbytes for each in arrays) == buffer_bytes(500)
 
 
 def test_an_empty_buffer_says_so():

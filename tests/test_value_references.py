@@ -12,7 +12,7 @@ from torch import nn
 
 from harness.numerics import STOCK, TUNED
 from harness.references import Published
-from harness.task import REGION_BEGINS, REGION_ENDS, REPOSITORY
+from harness.task import REGION_BEGINS, REGION_ENDS, REPOSITORY, Task
 from sandbox.guest import numerics
 from sandbox.guest.frames import Batch
 from sandbox.guest.parameters import count_by_module
@@ -482,8 +482,13 @@ def pixels(actions, size=8, seed=0):
     )
 
 
-@pytest.mark.parametrize("actions", [4, 6, 9, 18])
-def test_qr_dqn_is_the_largest_reference_and_the_size_that_the_budget_is_made_of(actions):
+TASK_ = Task.load("rl-value-atari")
+GAMES = {**TASK_.environments, **TASK_.load_heldout().environments}
+
+
+@pytest.mark.parametrize("id_", GAMES)
+def test_qr_dqn_is_the_largest_reference_and_the_size_that_the_budget_is_made_of(id_):
+    actions = GAMES[id_].actions
     counts = {name: count_by_module(constructed(reference(name), actions)) for name in REFERENCES}
     networks = ENCODER + actions * 200 * 513
     assert counts["qr_dqn"] == {
@@ -491,6 +496,8 @@ def test_qr_dqn_is_the_largest_reference_and_the_size_that_the_budget_is_made_of
         "target_network": networks,
         "midpoints": 200,
     }
+    assert GAMES[id_].reference_parameters == 2 * networks + 200
+    assert GAMES[id_].reference_policy_parameters == networks
     for name, outputs_each in (("dqn", 1), ("double_dqn", 1), ("c51", 51)):
         atoms = 51 if name == "c51" else 0
         one = ENCODER + actions * outputs_each * 513 + atoms

@@ -2,6 +2,7 @@
 
 import csv
 import hashlib
+import time
 
 import numpy as np
 import pytest
@@ -9,13 +10,14 @@ import pytest
 from harness import references
 from harness.bare_run import BareRun
 from harness.intake.submission import accept
+from harness.intake.trial import try_out
 from harness.keys import evaluation_seed
 from harness.numerics import TUNED
-from harness.records import Evaluation, SecondEvaluation
-from harness.task import REPOSITORY, Task
+from harness.results.store import Store
+from harness.task import REPOSITORY, Profile, Task
 from harness.training.atari import Atari
 from harness.training.evaluator import Evaluator
-from tests.support import KEY, accepted, evaluated_here, small_profile, trained
+from tests.support import KEY, accepted, evaluated, evaluated_here, trained, unchecked
 
 TASK = "rl-value-atari"
 BREAKOUT, PONG = "BreakoutNoFrameskip-v4", "PongNoFrameskip-v4"
@@ -28,9 +30,9 @@ ONE_PROCESS_EACH = [
 
 
 def profile(environment: str = BREAKOUT, **changes):
-    """Breakout's games are short. Some twenty updates, one of them with a new target network."""
-    values = {"total_timesteps": 1_060, "learning_starts": 980, "eval_freq": 1_060} | changes
-    return small_profile(environment, task=TASK, eval_episodes=2, final_episodes=3, **values)
+    """`smoke`, of one game whose games are short."""
+    smoke = Task.load(TASK).profile("smoke").model_dump()
+    return Profile.model_validate(smoke | {"environments": (environment,)} | changes)
 
 
 def dqn(*replacements: tuple[str, str]) -> str:
@@ -66,10 +68,10 @@ def test_each_reference_trains_and_is_scored(name, alone):
     record, bench = alone(name)
     assert record is not None
     assert record.verdict.kind == "scored", record.verdict
-    assert record.training.exports == (0, 1_060)
-    assert [point.step for point in record.curve] == [0, 1_060]
+    assert record.training.exports == (0, 1_040)
+    assert [point.step for point in record.curve] == [0, 1_040]
     assert record.final is not None
-    assert len(record.final.returns) == 3
+    assert len(record.final.returns) == 2
     assert record.final.stopped == 0
     with bench.metrics.open(newline="") as file:
         logged = {row["name"]: float(row["value"]) for row in csv.DictReader(file)}
@@ -118,7 +120,9 @@ def test_a_second_evaluation_with_sticky_actions_stands_beside_the_final_one(alo
     assert record.second is not None
     assert record.second.how == "sticky actions (0.25)"
     assert record.second.floor == Task.load(TASK).environments[BREAKOUT].floor
-    assert len(record.second.evaluation.returns) == 3
+    assert len(record.second.evaluation.returns) == 2
+    assert record.second.evaluation.settings["repeat_action_probability"] == 0.25
+    assert record.final.settings["repeat_action_probability"] == 0.0
     assert record.second.evaluation.lengths != record.final.lengths
 
 
@@ -132,7 +136,7 @@ def test_the_trace_of_the_final_evaluation_replays_to_the_same_returns(alone):
     played = Atari().evaluated(game, second=False)
     starts = Atari().starts(
         "final",
-        3,
+        2,
         lambda purpose, index: evaluation_seed(KEY, TASK, 1, BREAKOUT, 42, purpose, index),
     )
     for episode, start in enumerate(starts):
@@ -141,6 +145,20 @@ def test_the_trace_of_the_final_evaluation_replays_to_the_same_returns(alone):
             _, over = played.step(action)
         assert over
         assert played.episode_return == record.final.returns[episode]
+
+
+def test_the_quick_profile_for_plumbing_takes_under_forty_seconds(tmp_path):
+    """`smoke`, as `make eval` runs it: two games at once, in their processes."""
+    store = Store(tmp_path / "store")
+    store.root.mkdir()
+    store.key_file.write_text(KEY.hex())
+    smoke = Task.load(TASK).profile("smoke")
+    began = time.monotonic()
+    directory, _ = evaluated(accept(Task.load(TASK), DQN), smoke, store, task=TASK)
+    seconds = time.monotonic() - began
+    records = store.load(directory, pytest.fail).records
+    assert [each.verdict.kind for each in records] == ["scored", "scored"]
+    assert seconds < 80  # 40 by hand on an idle machine; tests run beside it
 
 
 def test_an_actor_that_fails_in_the_second_evaluation_alone_has_no_score(tmp_path):
@@ -198,6 +216,58 @@ def test_an_action_that_is_none_is_a_verdict_in_words(tmp_path, returned, words)
     assert words in training.verdict.cause
 
 
+FINDS = (
+    "import gc\n"
+    "        from sandbox.guest import TrainingEnvironment\n"
+    "        env = next(e for e in gc.get_objects() if isinstance(e, TrainingEnvironment))\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        # The coin is the host's: neither a step of one's own in place of chance, nor the reverse.
+        ("env.step_at_random() if not env.host_draws else env.step(obs)", "where"),
+        ("env._channel.send(5, b'\\xff' * 4)", "the action -1; there are 0 to 3"),
+        ("env._channel.send(5, b'\\0' * 8)", "8 bytes; 4 at most"),
+    ],
+)
+def test_a_learner_cannot_choose_who_draws_nor_send_what_is_no_action(tmp_path, call, words):
+    line = "        with acting():\n            q_values"
+    cheats = dqn((line, f"        {FINDS}        obs = np.array([0])\n        {call}\n{line}"))
+    small = profile(total_timesteps=400, learning_starts=30, eval_freq=400)
+    training, _ = trained(unchecked(cheats, TASK), small, tmp_path / "t", task=TASK)
+    assert training.verdict is not None
+    assert training.verdict.kind == "protocol-violation"
+    assert words in training.verdict.cause
+
+
+RETURNS = "        return self.head(self.encoder(x))\n"
+
+
+@pytest.mark.parametrize(
+    ("replacement", "rule", "words"),
+    [
+        ("self.head(self.encoder(x)) * float('nan')", "trial-crashed", "not finite"),
+        ("self.head(self.encoder(x)).unsqueeze(2)", "bad-action", "integers (1,) are needed"),
+        ("self.head(self.encoder(x)) + SHIFT[0]", "reload-differs", "the value of an action"),
+    ],
+)
+def test_a_trial_refuses_a_policy_that_an_evaluation_could_not_ask(
+    tmp_path, replacement, rule, words
+):
+    """Before any training, and at the shapes of all games."""
+    text = dqn((RETURNS, f"        return {replacement}\n"))
+    text = "SHIFT = [0.0]\n\n\n" + text.replace(
+        "        self.optimizer.step()\n",
+        "        self.optimizer.step()\n        SHIFT[0] += 1.0\n",
+    )
+    task = Task.load(TASK)
+    (found,) = try_out(task, task.load_heldout(), accepted(text, tmp_path, task=TASK)).findings
+    assert found.rule == rule
+    assert words in found.message
+
+
 def test_a_target_network_counts_and_the_budget_is_one_verdict_for_all_games(tmp_path):
     """Three copies of QR-DQN's largest network are over at every number of actions."""
     third = (
@@ -213,12 +283,3 @@ def test_a_target_network_counts_and_the_budget_is_one_verdict_for_all_games(tmp
     assert training.verdict.kind == "rejected"
     assert "averaged" in training.verdict.cause
     assert training.steps == 0
-
-
-def test_kept_is_measured_from_the_floor():
-    evaluation = Evaluation(step=1, returns=(-3.0,), lengths=(1,), mean=-3.0, thinking_seconds=0.0)
-    second = SecondEvaluation(how="sticky", evaluation=evaluation, floor=-21.0)
-    assert second.kept(10.0) == pytest.approx(18 / 31)
-    assert not second.memorised(10.0)
-    assert second.memorised(21.0)
-    assert second.kept(-21.0) is None

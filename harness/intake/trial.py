@@ -4,6 +4,7 @@ What a submission's own process says of itself is a courtesy to honest ones. The
 are held again in every run, outside of it.
 """
 
+import json
 import re
 import shutil
 import time
@@ -46,14 +47,6 @@ _RULE_OF_VERDICT: Mapping[VerdictKind, str] = {
     "too-many-processes": "trial-limits",
     "too-much-output": "trial-limits",
     "protocol-violation": "trial-protocol",
-}
-_SEEN_BY_A_GUEST = {
-    "observation_dim",
-    "action_dim",
-    "max_action",
-    "actions",
-    "reference_parameters",
-    "reference_policy_parameters",
 }
 _RULE_OF_WORDS = {
     FailureKind.BAD_ACTION: "bad-action",
@@ -152,7 +145,9 @@ def _shapes(task: Task, heldout: HeldOut | None) -> tuple[list[list[Planned]], l
     shapes: dict[str, list[Planned]] = {}
     for held, environments in ((False, task.environments), (True, hidden)):
         for each in environments.values():
-            shape = each.model_dump_json(include=_SEEN_BY_A_GUEST)
+            shape = json.dumps(
+                [each.shapes, task.budget.parameters(each), task.budget.artefact_bytes(each)]
+            )
             planned = Planned(environment=each, heldout=held, scale=None)
             shapes.setdefault(shape, []).append(planned)
     groups = list(shapes.values())

@@ -8,7 +8,7 @@ has neither. Against the wrappers: FIRE alone is pressed, where they add the sec
 lost life one step is hidden, FIRE where the game waits for it and else a no-op.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import NamedTuple
 
@@ -75,13 +75,22 @@ class Game:
         self._ale.reset_game()
         for _ in range(start.no_ops):
             self._ale.act(self._actions[NO_OP])
+        self.over = self.lost_life = False
         self._lives = self._ale.lives()
-        if self._has_fire:
-            frame, _ = self.step(FIRE)
-            return frame
         for screen in self._screens:
             self._ale.getScreenGrayscale(screen)
-        return self._seen()
+        frame = self._seen()
+        if self._has_fire:
+            *_, (frame, _) = self.fire()
+        return frame
+
+    def fire(self) -> Iterator[tuple[Frame, float]]:
+        """Press FIRE until it is pressed: what `step` gives, each time.
+
+        Once. Where actions are sticky all four frames of it can be another action's, so twice.
+        """
+        for _ in range(2 if self._stickiness else 1):
+            yield self.step(FIRE)
 
     def step(self, action: int) -> tuple[Frame, float]:
         """Four frames of one action: what is seen then, and their raw rewards, added up."""
@@ -139,6 +148,8 @@ class Game:
             "actions": (len(self._actions), self._environment.actions),
         }
         _compare(self._environment, found)
+        if self._environment.waits_for_fire and not self._has_fire:
+            raise EnvironmentMismatch(f"{self._environment.id}: it has no FIRE to wait for")
         self._switched_on = ale.cloneSystemState()
         self._lives = ale.lives()
 
@@ -194,7 +205,7 @@ class PixelEpisodes:
         self._starts = np.random.default_rng([seed, _STARTS_STREAM])
         self._chance = np.random.default_rng([seed, _CHANCE_STREAM])
         self._warm_up_steps = plan.profile.learning_starts
-        self._epsilon = Epsilon(plan)
+        self._epsilon = epsilon(plan)
         self._steps = 0
         self._return = 0.0
         self._length = 0
@@ -256,17 +267,11 @@ class PixelEpisodes:
         )
 
 
-class Epsilon:
-    """The share of steps that are left to chance, from the task's constants."""
-
-    def __init__(self, plan: Plan) -> None:
-        constants = plan.constants
-        self._begin, self._end = constants["start_e"], constants["end_e"]
-        self._duration = constants["exploration_fraction"] * plan.profile.total_timesteps
-
-    def __call__(self, step: int) -> float:
-        """From `start_e` to `end_e` in a straight line: `linear_schedule` of the scaffold."""
-        return max(self._begin + (self._end - self._begin) / self._duration * step, self._end)
+def epsilon(plan: Plan) -> Callable[[int], float]:
+    """By step, the share that is left to chance: `linear_schedule` of the scaffold."""
+    begin, end = plan.constants["start_e"], plan.constants["end_e"]
+    duration = plan.constants["exploration_fraction"] * plan.profile.total_timesteps
+    return lambda step: max(begin + (end - begin) / duration * step, end)
 
 
 class EvaluatedGame:
@@ -292,10 +297,11 @@ class EvaluatedGame:
         return action
 
     def step(self, action: NDArray[np.int32]) -> tuple[NDArray[np.uint8], bool]:
-        self._see(int(action))
+        self._see(self._game.step(int(action)))
         if self._game.lost_life and self._environment.waits_for_fire:
             # A policy that never fires would stand here until the game is stopped.
-            self._see(FIRE)
+            for seen in self._game.fire():
+                self._see(seen)
         self.episode_length += 1
         self.stopped = self.episode_length == self._environment.time_limit and not self._game.over
         return self._stack, self._game.over or self.stopped
@@ -303,14 +309,14 @@ class EvaluatedGame:
     def close(self) -> None:
         """Nothing outlives the object."""
 
-    def _see(self, action: int) -> None:
-        frame, reward = self._game.step(action)
+    def _see(self, seen: tuple[Frame, float]) -> None:
+        frame, reward = seen
         self.episode_return += reward
         self._stack = np.concatenate([self._stack[1:], frame[None]])
 
 
 class Atari:
-    """The kind."""
+    """The family."""
 
     def second(self, environment: Environment) -> Second:
         """Without sticky actions a game has its 30 starts, and no other chance."""

@@ -193,7 +193,7 @@ class VectorEpisodes:
 
 
 class Continuous:
-    """The kind."""
+    """The family."""
 
     def second(self, environment: Environment) -> None:
         """Starts are drawn from a continuum: no two episodes are alike."""

@@ -15,7 +15,7 @@ from harness.guest_config import guest_config
 from harness.guest_session import GuestSession
 from harness.records import Manifest, Plan, Progress
 from harness.task import Environment
-from harness.training.environments import kind_of
+from harness.training.environments import family_of
 from harness.training.workbench import Workbench
 from harness.verdict import EvaluationFailed, GuestFault
 from sandbox import wire
@@ -56,7 +56,7 @@ class EnvironmentHost:
         self._source = source
         self._manifest = manifest
         self._bench = bench
-        self._episodes = kind_of(environment).training(environment, plan, seed)
+        self._episodes = family_of(environment).training(environment, plan, seed)
         self._progress: deque[tuple[float, int]] = deque(maxlen=_SPEED_WINDOW)
         self._next_progress = 0.0
         self._logged_step = -1

@@ -1,7 +1,7 @@
-"""What every kind of environment offers to a run: a training, an evaluation, the starts of it.
+"""What every family of environments offers to a run: a training, evaluations, their starts.
 
-A kind is one module that implements `Kind`, chosen by the model of its environments in a task. The
-module is the one place for every setting that changes a score there: it makes the environment,
+A family is one module that implements `Family`, chosen by the model of its environments in a task.
+The module is the one place for every setting that changes a score there: it makes the environment,
 asserts that what was made is what the task says, and describes it for the record.
 """
 
@@ -17,7 +17,7 @@ from harness.task import AtariGame, Environment
 Settings = Mapping[str, str | int | float | bool]
 
 Start = Any
-"""How an episode of an evaluation begins: a kind's own, as its `starts` gives it."""
+"""How an episode of an evaluation begins: a family's own, as its `starts` gives it."""
 
 SeedOf = Callable[[Purpose, int], int]
 """The secret seed of one episode, by its purpose and its index."""
@@ -90,12 +90,12 @@ class Second(NamedTuple):
 
     how: str
     """What differs from the first: "sticky actions (0.25)"."""
-    floor: float
-    """A return worth nothing, in both."""
+    floor: float | None
+    """A return worth nothing, in both, where it is known."""
 
 
-class Kind(Protocol):
-    """One kind of environments."""
+class Family(Protocol):
+    """One family of environments."""
 
     def second(self, environment: Environment) -> Second | None:
         """None where episodes have chance enough of their own."""
@@ -114,8 +114,8 @@ class Kind(Protocol):
         """An actor's actions, one for each row. Raises wire.Malformed."""
 
 
-def kind_of(environment: Environment) -> Kind:
-    """The kind of an environment. What it needs is imported here, and nothing of the others."""
+def family_of(environment: Environment) -> Family:
+    """The family of an environment. What it needs is imported here, and nothing of the others."""
     if isinstance(environment, AtariGame):
         from harness.training.atari import Atari
 

@@ -34,7 +34,7 @@ from harness.numerics import variables
 from harness.processes import die_with_parent
 from harness.records import Evaluation, Manifest, Plan, PlannedRun, Scored, SecondEvaluation
 from harness.task import Environment
-from harness.training.environments import EvaluatedEnvironment, Start, kind_of
+from harness.training.environments import EvaluatedEnvironment, Start, family_of
 from harness.training.run import EXIT_INFRASTRUCTURE, guest_limits
 from harness.training.workbench import Damaged, Workbench
 from harness.verdict import (
@@ -70,7 +70,7 @@ class Pool:
                 each.close()
             self._kept, self._what = [], (environment, second)
         while len(self._kept) < count:
-            self._kept.append(kind_of(environment).evaluated(environment, second))
+            self._kept.append(family_of(environment).evaluated(environment, second))
         return self._kept[:count]
 
 
@@ -104,7 +104,7 @@ class Acting:
         self._session = session
         self._environments = environments
         self._environment = environment
-        self._kind = kind_of(environment)
+        self._family = family_of(environment)
 
     def play(self, starts: Sequence[Start]) -> Episodes:
         """Play one episode a start and count every one.
@@ -141,7 +141,9 @@ class Acting:
     def _act(self, observations: NDArray[Any]) -> NDArray[Any]:
         frame = self._session.ask(Kind.OBSERVATIONS, observations.tobytes(), {Kind.ACTIONS})
         try:
-            actions = self._kind.decode_actions(self._environment, frame.payload, len(observations))
+            actions = self._family.decode_actions(
+                self._environment, frame.payload, len(observations)
+            )
         except wire.Malformed as error:
             raise GuestFault("protocol-violation", f"it {error}") from error
         self.answers += 1
@@ -229,7 +231,7 @@ class Evaluator:
     ) -> Scored:
         """With the second evaluation of a task that has one; an actor that fails there, fails."""
         environment = self._plan.planned(run.environment).environment
-        differs = kind_of(environment).second(environment)
+        differs = family_of(environment).second(environment)
         if differs is None:
             return first
         again, _ = self._score(run, bench, step, artefact, "second", count)
@@ -273,7 +275,9 @@ class Evaluator:
             self._manifest.device,
             self._manifest.numerics,
         )
-        phase = f"importing the source to evaluate the export of step {step}"
+        differs = family_of(environment).second(environment) if purpose == "second" else None
+        export = f"the export of step {step}" + (f" with {differs.how}" if differs else "")
+        phase = f"importing the source to evaluate {export}"
         acting: Acting | None = None
         with GuestSession(
             self._sandbox,
@@ -289,16 +293,16 @@ class Evaluator:
                     session.configure(config)
                     session.give(Kind.ARTEFACT, artefact)
                     session.await_({Kind.IMPORTED}, limits.start_seconds)
-                    phase = f"loading the export of step {step}"
+                    phase = f"loading {export}"
                     session.await_({Kind.READY}, limits.start_seconds)
                     session.restart_clock(
                         answers * limits.acting_milliseconds / 1000,
                         "thinking time of the evaluation",
                     )
-                    phase = f"acting with the export of step {step}"
+                    phase = f"acting with {export}"
                     pool = self._pool.take(environment, purpose == "second", slots)
                     acting = Acting(session, pool, environment)
-                    episodes = acting.play(kind_of(environment).starts(purpose, count, seed))
+                    episodes = acting.play(family_of(environment).starts(purpose, count, seed))
             except (GuestFault, Vanished) as fault:
                 verdict = settle(
                     fault,
@@ -315,6 +319,7 @@ class Evaluator:
                 mean=float(np.mean(episodes.returns)),
                 thinking_seconds=session.thinking_seconds,
                 stopped=sum(episodes.stopped),
+                settings={} if purpose == "curve" else pool[0].settings,
             )
         return Scored(evaluation=evaluation, verdict=None, provenance=self._provenance), episodes
 

@@ -1,8 +1,8 @@
 """The training environment as a learner sees it: a socket behind a handful of methods.
 
-The environment itself lives in the host, which counts its steps, draws the warm-up and ends the
-learner when the last policy has arrived. A call that the task does not allow at that moment ends
-the run there, whatever this file would permit.
+The environment itself lives in the host, which counts its steps, draws what is left to chance, and
+ends the learner when the last policy has arrived. A call that the task does not allow at that
+moment ends the run there, whatever this file would permit.
 """
 
 from collections.abc import Mapping

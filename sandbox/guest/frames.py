@@ -111,7 +111,8 @@ class FrameBuffer:
         while len(drawn) < count:
             frames = self._generator.integers(self._oldest, self._frames_seen, size=count)
             slots = frames % len(self._frames)
-            whole = self._leads_on[slots] & (frames - self._age[slots] >= self._oldest)
+            oldest_kept = self._frames_seen - len(self._frames)
+            whole = self._leads_on[slots] & (frames - self._age[slots] >= oldest_kept)
             drawn = np.concatenate([drawn, slots[whole]])
         return drawn[:count]
 

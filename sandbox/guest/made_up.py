@@ -124,7 +124,7 @@ class PixelWorld:
         self, policy: torch.nn.Module, observations: torch.Tensor, answer: bytes
     ) -> np.ndarray:
         with torch.no_grad():
-            values = policy(observations).cpu().numpy()
+            values = policy(observations).float().cpu().numpy()
         if values.shape != (len(observations), self._actions):
             needed = (len(observations), self._actions)
             raise BadAction("forward", f"values {values.shape}; {needed} are needed")

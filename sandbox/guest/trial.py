@@ -70,7 +70,7 @@ def _try_one(clock: Clock, module: ModuleType, source: str, config: Mapping[str,
 
 def _small(buffer: Callable[..., Any]) -> Callable[..., Any]:
     """The scaffold's, for the few transitions of a trial; the submission is told the real size."""
-    return lambda capacity, *shapes: buffer(min(capacity, CAPACITY), *shapes)
+    return lambda capacity, *rest: buffer(min(capacity, CAPACITY), *rest)
 
 
 class _Over(Exception):

@@ -177,7 +177,8 @@ def _second_evaluation(report: Report) -> str:
     floors: dict[str, set[float]] = {}
     for run, _, second in again:
         changed.setdefault(run.environment, set()).add(second.how)
-        floors.setdefault(run.environment, set()).add(second.floor)
+        known = set() if second.floor is None else {second.floor}
+        floors.setdefault(run.environment, set()).update(known)
     environments = [
         (
             markdown(each.id),
