@@ -15,7 +15,7 @@ import harness.evaluation
 from harness import keys
 from harness.evaluation import Busy, begin, hold
 from harness.layout import LOCK, MANIFEST, RECORD, attempt_directory
-from harness.manifest import ManifestDiffers
+from harness.manifest import ManifestDiffers, make_manifest, obey
 from harness.records import Record
 from harness.results.store import OtherSchema, Store, read_record
 from harness.task import REPOSITORY, Task
@@ -213,6 +213,25 @@ def test_a_resume_under_other_conditions_is_refused_by_name(tmp_path):
         begin(conditions(other), submission, "test", store, print),
     ):
         pass
+
+
+def test_packages_that_a_manifest_does_not_name_change_nothing_and_others_are_named(tmp_path):
+    submission = accepted(region(), tmp_path)
+    now = make_manifest(conditions(PROFILE), submission, "test", "")
+
+    def begun_with(**packages):
+        return now.model_copy(update={"packages": packages})
+
+    versions = dict(now.packages)
+    numpy = versions.pop("numpy")
+    obey(begun_with(**versions), now, finished=False)
+    with pytest.raises(ManifestDiffers, match=r"packages: begun with .*numpy.*0\.1.*") as told:
+        obey(begun_with(**versions, numpy="0.1"), now, finished=False)
+    assert numpy in str(told.value)
+    assert "torch" not in str(told.value)
+    obey(begun_with(**versions, numpy="0.1"), now, finished=True)
+    with pytest.raises(ManifestDiffers, match="jax"):
+        obey(begun_with(**now.packages, jax="1.0"), now, finished=False)
 
 
 def test_a_missing_key_is_refused_and_never_made_anew(tmp_path):

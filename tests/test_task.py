@@ -15,6 +15,7 @@ from sandbox.guest.parameters import check_budget
 from sandbox.guest.source import load_source
 from tests.support import TASK, TD3
 
+NAMES = sorted(each.parent.name for each in TASKS.glob("*/task.toml"))
 REFERENCE = Task.load(TASK)
 ENVIRONMENTS = {**REFERENCE.environments, **REFERENCE.load_heldout().environments}
 
@@ -138,13 +139,21 @@ def test_an_unknown_task_or_profile_is_answered_with_those_there_are():
         REFERENCE.profile("fulll")
 
 
-def test_every_scored_environment_clears_its_floor():
-    for profile in REFERENCE.profiles.values():
-        for each in plan(REFERENCE, profile, REFERENCE.load_heldout()):
+@pytest.mark.parametrize("name", NAMES)
+def test_every_scored_environment_clears_its_floor_and_every_number_has_its_source(name):
+    task = Task.load(name)
+    for profile in task.profiles.values():
+        sources = [
+            profile.steps_per_second_source,
+            profile.limits.thinking_source,
+            profile.limits.acting_source,
+        ]
+        for each in plan(task, profile, task.load_heldout()):
             if each.scale is not None:
                 assert each.scale.ceiling > each.scale.floor
-                assert each.scale.floor_source
-                assert each.scale.ceiling_source
+                assert getattr(each.environment, "floor", each.scale.floor) == each.scale.floor
+                sources += [each.scale.floor_source, each.scale.ceiling_source]
+        assert all(len(source) >= 10 and "TODO" not in source for source in sources)
 
 
 # ---- stepping ----
