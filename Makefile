@@ -78,7 +78,7 @@ Touchstone trains and scores submitted reinforcement-learning algorithms.
       FOR_SUBMITTER=1         without held-out runs
   make export TASK= CURVES=   learning curves into a .parquet or .csv; PROFILE=, STORE=,
                               FOR_SUBMITTER= as above
-  make bench                  steps/s against Stable-Baselines3 and others: idle machine, 11 minutes;
+  make bench                  steps/s against Stable-Baselines3: idle machine, 11 minutes;
                               TASK=rl-value-atari: DQN's
   make test                   TESTS=tests/test_wire.py: these alone; JOBS=1: one after the other
   make lint                   ruff, mypy, import contracts

@@ -25,8 +25,6 @@ from pydantic import (
     model_validator,
 )
 
-from sandbox import pixels
-
 REPOSITORY = Path(__file__).resolve().parent.parent
 TASKS = REPOSITORY / "tasks"
 
@@ -126,9 +124,11 @@ class AtariGame(Environment):
 
     @property
     def action_bytes(self) -> int:
-        return pixels.ACTION_BYTES
+        return 4
 
     def buffer_bytes(self, capacity: int) -> int:
+        from sandbox import pixels  # with numpy, which a refusal of a text does without
+
         return pixels.buffer_bytes(capacity)
 
 

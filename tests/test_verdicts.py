@@ -252,6 +252,7 @@ def test_what_the_protocol_does_not_allow_now_ends_the_run(tmp_path, call, words
 ANSWERS_AHEAD = """
 import threading, time
 from sandbox import wire
+from sandbox.guest.client import VectorEnvironment
 
 def begin(env, parameters):
     channel, steps = env._channel, env.constants["total_timesteps"]
@@ -263,7 +264,7 @@ def begin(env, parameters):
     for _ in range(steps):
         channel.receive()
 
-asked, TrainingEnvironment.begin = TrainingEnvironment.begin, begin
+asked, VectorEnvironment.begin = VectorEnvironment.begin, begin
 """
 
 
