@@ -147,7 +147,7 @@ def test_the_trace_of_the_final_evaluation_replays_to_the_same_returns(alone):
         assert played.episode_return == record.final.returns[episode]
 
 
-def test_the_quick_profile_for_plumbing_takes_under_forty_seconds(tmp_path):
+def test_smoke_scores_both_games_within_twice_the_forty_seconds_of_an_idle_machine(tmp_path):
     """`smoke`, as `make eval` runs it: two games at once, in their processes."""
     store = Store(tmp_path / "store")
     store.root.mkdir()
@@ -158,7 +158,7 @@ def test_the_quick_profile_for_plumbing_takes_under_forty_seconds(tmp_path):
     seconds = time.monotonic() - began
     records = store.load(directory, pytest.fail).records
     assert [each.verdict.kind for each in records] == ["scored", "scored"]
-    assert seconds < 80  # 40 by hand on an idle machine; tests run beside it
+    assert seconds < 80  # by hand, idle, with the trial: 32; other tests run beside it here
 
 
 def test_an_actor_that_fails_in_the_second_evaluation_alone_has_no_score(tmp_path):
