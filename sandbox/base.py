@@ -8,9 +8,9 @@ calls, in this order and from one thread that outlives the guest:
 2. `Sandbox.start(...)` for each guest. The guest runs `python -m sandbox.guest SOCKET` with the
    channel directory bound read-only at `GUEST_CHANNEL`, and connects to the Unix socket
    `SOCKET_NAME` in it. It sees the standard library, torch, numpy and what those two need, this
-   package's `wire.py`, `pixels.py` and `guest/`, and scratch space that vanishes with it. Nothing
-   else of the host: no network, no environment variable, no other process, no host uid 0, no
-   writable file outside its scratch.
+   package's `wire.py`, `pixels.py`, `rows.py` and `guest/`, and scratch space that vanishes with
+   it; in an offline task, one read-only file of data too. Nothing else of the host: no network, no
+   environment variable, no other process, no host uid 0, no writable file outside its scratch.
 3. `Guest.exit()` at will: it never blocks. It answers None while the guest lives.
 4. `Guest.kill()` once at the end, always, whether the guest has ended or not. After it returns no
    process of the guest is left and everything that the backend made for it is cleaned up.
@@ -34,6 +34,9 @@ GUEST_CHANNEL = "/run/host"
 
 SOCKET_NAME = "socket"
 """The socket's file name in that directory."""
+
+GUEST_DATA = "/run/data"
+"""Where a guest that is given a file of data finds it."""
 
 GUEST_PROGRAM = ("-m", "sandbox.guest", f"{GUEST_CHANNEL}/{SOCKET_NAME}")
 """What the guest's interpreter is given. Tests of a backend pass a program of their own."""
@@ -153,12 +156,15 @@ class Sandbox(ABC):
         log: Path,
         environment: Mapping[str, str],
         program: Sequence[str] = GUEST_PROGRAM,
+        data: Path | None = None,
     ) -> Guest:
         """Start the guest that connects to the socket in `channel`.
 
         `channel` is a directory that already holds the listening socket; the backend makes it
         reachable for the guest's user and for nobody else. `log` is created and gets the guest's
         stdout and stderr. `environment` holds extra variables for the guest (thread counts).
+        `data` is a file that the guest may read, and map, at `GUEST_DATA`, and never write; many
+        guests may have the same one at once.
 
         Raises SandboxError where the backend fails before the guest's interpreter has started.
         """

@@ -100,7 +100,10 @@ class Bubblewrap(Sandbox):
         log: Path,
         environment: Mapping[str, str],
         program: Sequence[str] = GUEST_PROGRAM,
+        data: Path | None = None,
     ) -> Guest:
+        if data is not None and not data.is_file():
+            raise SandboxError(f"there is no file of data at {data}")
         uid = _new_uid() if _is_root() else None
         bwrap = shutil.which("bwrap")
         if bwrap is None:
@@ -112,7 +115,7 @@ class Bubblewrap(Sandbox):
         except OSError as error:
             raise SandboxError(f"cannot prepare a sandbox: {error}") from error
         try:
-            return _start(bwrap, uid, channel, limits, log, environment, program, meter)
+            return _start(bwrap, uid, channel, limits, log, environment, program, data, meter)
         except OSError as error:
             meter.close()
             raise SandboxError(f"cannot start a sandbox: {error}") from error
@@ -133,6 +136,7 @@ def _start(
     log: Path,
     environment: Mapping[str, str],
     program: Sequence[str],
+    data: Path | None,
     meter: Meter,
 ) -> "_BubblewrapGuest":
     with contextlib.ExitStack() as until_failure, contextlib.ExitStack() as until_start:
@@ -142,7 +146,7 @@ def _start(
         gate_end, gate = _pipe(until_start, until_start)
         inherited = [status_end, started_end, gate_end]
 
-        def data(text: str | bytes) -> str:
+        def given(text: str | bytes) -> str:
             inherited.append(_memory_file(until_start, text))
             return str(inherited[-1].fileno())
 
@@ -150,21 +154,21 @@ def _start(
         arguments = [
             *options.namespaces(uid),
             *options.variables(environment),
-            *options.file_system(channel, limits, uid),
-            *("--perms", "0444", "--ro-bind-data", data(_passwd(inner)), "/etc/passwd"),
-            *("--perms", "0444", "--ro-bind-data", data(f"guest:x:{inner}:\n"), "/etc/group"),
+            *options.file_system(channel, data, limits, uid),
+            *("--perms", "0444", "--ro-bind-data", given(_passwd(inner)), "/etc/passwd"),
+            *("--perms", "0444", "--ro-bind-data", given(f"guest:x:{inner}:\n"), "/etc/group"),
             *("--perms", "0444", "--ro-bind-data"),
-            *(data(options.cpu_facts()), options.CPU_FACTS),
+            *(given(options.cpu_facts()), options.CPU_FACTS),
             *("--perms", "0444", "--ro-bind-data"),
-            *(data(_STARTED_HOOK.format(fd=started_end.fileno())), "/code/sitecustomize.py"),
+            *(given(_STARTED_HOOK.format(fd=started_end.fileno())), "/code/sitecustomize.py"),
             *("--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/"),
-            *("--chdir", "/tmp", "--seccomp", data(seccomp.program())),
+            *("--chdir", "/tmp", "--seccomp", given(seccomp.program())),
             *("--json-status-fd", str(status_end.fileno())),
             *("--block-fd", str(gate_end.fileno())),
         ]
         if any("\0" in argument for argument in arguments):
             raise SandboxError("a path or variable for the guest has a NUL byte in it")
-        listed = data(b"".join(os.fsencode(argument) + b"\0" for argument in arguments))
+        listed = given(b"".join(os.fsencode(argument) + b"\0" for argument in arguments))
         process = subprocess.Popen(
             [bwrap, "--args", listed, "--", *options.become(uid), packages.INTERPRETER, *program],
             stdin=subprocess.DEVNULL,

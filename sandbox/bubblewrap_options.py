@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from sandbox import packages
-from sandbox.base import GUEST_CHANNEL, Limits, SandboxError
+from sandbox.base import GUEST_CHANNEL, GUEST_DATA, Limits, SandboxError
 
 NOBODY = 65534
 """The guest's uid inside, where there is a user namespace."""
@@ -75,7 +75,7 @@ def variables(extra: Mapping[str, str]) -> Iterator[str]:
         yield from ("--setenv", "LD_LIBRARY_PATH", library_path)
 
 
-def file_system(channel: Path, limits: Limits, uid: int | None) -> Iterator[str]:
+def file_system(channel: Path, data: Path | None, limits: Limits, uid: int | None) -> Iterator[str]:
     """Options that build it, in order. Directories get their mode, or root alone could enter."""
     yield from _directories("/usr", "/usr/bin")
     libraries = packages.system_libraries()
@@ -114,6 +114,8 @@ def file_system(channel: Path, limits: Limits, uid: int | None) -> Iterator[str]
         yield from ("--remount-ro", mask)
     yield from _directories("/run")
     yield from ("--ro-bind", str(channel.resolve()), GUEST_CHANNEL)
+    if data is not None:
+        yield from ("--ro-bind", str(data.resolve()), GUEST_DATA)
 
 
 def cpu_facts() -> bytes:

@@ -19,7 +19,7 @@ PYTHONPATH = "/code:/packages"
 WANTED = ("torch", "numpy")
 """The distributions that a guest may import, beside what they require."""
 
-_OURS = ("__init__.py", "wire.py", "pixels.py", "guest")
+_OURS = ("__init__.py", "wire.py", "pixels.py", "rows.py", "guest")
 """Of this package, what a guest gets."""
 
 _ELSEWHERE = ("site-packages", "dist-packages")

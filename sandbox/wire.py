@@ -16,18 +16,21 @@ no answer.
                                     CONFIG          source, shapes, constants, seed
     IMPORTED                                        the source's module body has run
     BUILT       parameters                          the algorithm is constructed
-                                    OBSERVATION     first observation of the first episode
+                                    OBSERVATION     first observation of the first episode; empty
+                                                    where there is no environment in training
     EXPORT      policy                              at step 0, at each evaluation point, at the end
                                     CONTINUE
     DRAW                                            where the host draws the action, at random
     ACTION      float32[A] or int32                 elsewhere
                                     TRANSITION      executed action, reward, ends, observations
+                                                    (offline, for a DRAW: int32[B], a batch's rows)
     METRICS     name, value pairs                   seldom
     FAILURE     kind, line, text                    its last words
 
 The actor's: HELLO, CONFIG, ARTEFACT (from the host), IMPORTED, READY, then OBSERVATIONS answered
 by ACTIONS, one row for each of B episodes, until the host ends it. Observations are float32[O] or,
-in tasks with pixels, what `sandbox/pixels.py` says.
+in tasks with pixels, what `sandbox/pixels.py` says. In an offline task the learner has a file
+beside the socket: `sandbox/rows.py` says how its transitions lie there.
 
 A trial's: HELLO, CONFIG, IMPORTED, then TRIED once for each of the environments in CONFIG.
 

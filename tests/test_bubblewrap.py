@@ -545,7 +545,7 @@ def test_the_guests_own_code_is_there_and_the_hosts_is_not() -> None:
     ended = run("import sandbox, os; print(sorted(os.listdir('/code/sandbox')))")
     assert ended.code == 0
     there = set(json.loads(ended.log.replace("'", '"')))
-    assert there == {"__init__.py", "wire.py", "pixels.py", "guest"}
+    assert there == {"__init__.py", "wire.py", "pixels.py", "rows.py", "guest"}
 
 
 def test_the_systems_own_python_and_a_venv_in_a_strange_place_serve_as_well(tmp_path: Path) -> None:

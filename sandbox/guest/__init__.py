@@ -4,19 +4,27 @@ Everything here runs inside the sandbox, beside the submission, which can change
 nothing here is trusted: it serves honest submissions, and the host holds what must be held.
 """
 
-from sandbox.guest.client import PixelEnvironment, TrainingEnvironment
+from sandbox.guest.client import DatasetEnvironment, PixelEnvironment, TrainingEnvironment
+from sandbox.guest.dataset import OfflineBatch
 from sandbox.guest.frames import Batch, FrameBuffer
+from sandbox.guest.networks import MLP, GaussianActor, Value, VectorFieldActor
 from sandbox.guest.numerics import acting, adam, memory_format, soft_update, to_floats
 from sandbox.guest.parameters import check_budget
 from sandbox.guest.policy import export_policy
 from sandbox.guest.replay import ReplayBuffer
 
 __all__ = [
+    "MLP",
     "Batch",
+    "DatasetEnvironment",
     "FrameBuffer",
+    "GaussianActor",
+    "OfflineBatch",
     "PixelEnvironment",
     "ReplayBuffer",
     "TrainingEnvironment",
+    "Value",
+    "VectorFieldActor",
     "acting",
     "adam",
     "check_budget",

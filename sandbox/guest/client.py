@@ -6,12 +6,14 @@ moment ends the run there, whatever this file would permit.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
 
 from sandbox import pixels, wire
+from sandbox.guest.dataset import Dataset
 from sandbox.guest.shapes import checked_choices, checked_shape
 from sandbox.pixels import PixelTransition
 from sandbox.wire import Frame, Kind, Transition
@@ -102,7 +104,29 @@ class TrainingEnvironment:
         return frame.payload
 
 
-class VectorEnvironment(TrainingEnvironment):
+class _Vectors(TrainingEnvironment):
+    """What those share whose observations and actions are vectors, float32."""
+
+    acts: ClassVar[str]
+    """What a submission calls the method that acts, for a message."""
+
+    def __init__(self, channel: Line, watchdog: Clock, config: Mapping[str, Any]) -> None:
+        super().__init__(channel, watchdog, config)
+        self.observation_dim: int = config["observation_dim"]
+        self.action_dim: int = config["action_dim"]
+        self.max_action: float = config["max_action"]
+
+    def observations(self, payload: bytes) -> torch.Tensor:
+        """What an evaluator asks about: float32 (B, O)."""
+        rows = np.frombuffer(payload, dtype=np.float32).reshape(-1, self.observation_dim)
+        return torch.from_numpy(rows.copy()).to(self.device)
+
+    def answer(self, actions: Any, rows: int) -> bytes:
+        """The policy's actions (B, A) for so many observations. Raises BadAction."""
+        return checked_shape(self.acts, actions, (rows, self.action_dim)).tobytes()
+
+
+class VectorEnvironment(_Vectors):
     """Observations and actions are vectors, float32.
 
     Attributes:
@@ -111,12 +135,7 @@ class VectorEnvironment(TrainingEnvironment):
     """
 
     policy = "actor"
-
-    def __init__(self, channel: Line, watchdog: Clock, config: Mapping[str, Any]) -> None:
-        super().__init__(channel, watchdog, config)
-        self.observation_dim: int = config["observation_dim"]
-        self.action_dim: int = config["action_dim"]
-        self.max_action: float = config["max_action"]
+    acts = "get_action"
 
     def begin(self, parameters: int) -> np.ndarray:
         """Tell the host that the algorithm stands; returns the first observation, float32 (O,)."""
@@ -130,15 +149,6 @@ class VectorEnvironment(TrainingEnvironment):
         """Execute `action` (A,), clipped by the host to the bounds; `Transition.action` is it."""
         checked = checked_shape("select_action", action, (self.action_dim,))
         return self._transition(Kind.ACTION, checked.tobytes())
-
-    def observations(self, payload: bytes) -> torch.Tensor:
-        """What an evaluator asks about: float32 (B, O)."""
-        rows = np.frombuffer(payload, dtype=np.float32).reshape(-1, self.observation_dim)
-        return torch.from_numpy(rows.copy()).to(self.device)
-
-    def answer(self, actions: Any, rows: int) -> bytes:
-        """The policy's actions (B, A) for so many observations. Raises BadAction."""
-        return checked_shape("get_action", actions, (rows, self.action_dim)).tobytes()
 
     def _transition(self, kind: Kind, payload: bytes) -> Transition:
         answer = self._step(kind, payload)
@@ -191,11 +201,45 @@ class PixelEnvironment(TrainingEnvironment):
         return transition
 
 
-AnyEnvironment = VectorEnvironment | PixelEnvironment
+class DatasetEnvironment(_Vectors):
+    """No environment at all: a fixed dataset of transitions, of vectors in float32.
 
-KINDS: Mapping[str, type[VectorEnvironment] | type[PixelEnvironment]] = {
+    Attributes:
+        observation_dim, action_dim: sizes of an observation and of an action.
+        max_action: bound of every action component; the other bound is its negative.
+        transitions: how many there are.
+    """
+
+    policy = "policy"
+    acts = "sample_actions"
+
+    def __init__(self, channel: Line, watchdog: Clock, config: Mapping[str, Any]) -> None:
+        super().__init__(channel, watchdog, config)
+        self.transitions: int = config["transitions"]
+        self._path: str = config.get("dataset", "")
+
+    def dataset(self) -> Dataset:
+        """The data, mapped into memory. A learner alone has them: an actor has no use for them."""
+        if not self._path:
+            raise RuntimeError("there are no data here: a policy that acts has had them")
+        device = torch.device(self.device)
+        return Dataset(Path(self._path), self.observation_dim, self.action_dim, device)
+
+    def begin(self, parameters: int) -> None:
+        """Tell the host that the algorithm stands."""
+        self._begin(parameters)
+
+    def draw(self) -> np.ndarray:
+        """The rows of the next batch, int32 (B,): the host draws them, and counts the step."""
+        return np.frombuffer(self._step(Kind.DRAW, b""), dtype=np.int32)
+
+
+AnyEnvironment = VectorEnvironment | PixelEnvironment | DatasetEnvironment
+
+KINDS: Mapping[str, type[VectorEnvironment] | type[PixelEnvironment] | type[DatasetEnvironment]] = {
     "vector": VectorEnvironment,
     "pixels": PixelEnvironment,
+    "dataset": DatasetEnvironment,
 }
 """By what a configuration calls its observations."""
 

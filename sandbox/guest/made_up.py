@@ -1,18 +1,22 @@
 """Worlds of noise for a trial, in the shapes of real environments: nothing is simulated."""
 
+import tempfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
 
-from sandbox import pixels, wire
+from sandbox import pixels, rows, wire
 from sandbox.guest.shapes import BadAction
 from sandbox.pixels import SIDE, STACK, PixelTransition
 from sandbox.wire import Transition
 
 ENDS = 0.05
 """How likely a step is to terminate its episode, and as likely to cut it."""
+TRANSITIONS = 1024
+"""Of a made-up dataset, whatever the real one has."""
 
 
 class MadeUp(Protocol):
@@ -20,6 +24,8 @@ class MadeUp(Protocol):
 
     difference: ClassVar[str]
     """What `compared` holds numbers of, for a sentence."""
+    config: Mapping[str, Any]
+    """What it adds to the configuration that it was made of."""
 
     def begin(self) -> bytes:
         """The payload of OBSERVATION."""
@@ -40,8 +46,10 @@ class VectorWorld:
     """Normal observations and rewards; of policies, the actions are compared."""
 
     difference: ClassVar[str] = "a component of an action"
+    acts: ClassVar[str] = "get_action"
 
     def __init__(self, config: Mapping[str, Any]) -> None:
+        self.config: Mapping[str, Any] = {}
         self._generator = np.random.default_rng(config["seed"])
         self._observation_dim: int = config["observation_dim"]
         self._action_dim: int = config["action_dim"]
@@ -72,7 +80,7 @@ class VectorWorld:
     def compared(
         self, policy: torch.nn.Module, observations: torch.Tensor, answer: bytes
     ) -> np.ndarray:
-        return self._finite("get_action", answer)
+        return self._finite(self.acts, answer)
 
     def _noise(self, count: int) -> np.ndarray:
         return self._generator.standard_normal((count, self._observation_dim), dtype=np.float32)
@@ -87,6 +95,36 @@ class VectorWorld:
         return actions
 
 
+class DatasetWorld(VectorWorld):
+    """Transitions of noise, in a file; of policies, the actions are compared."""
+
+    acts: ClassVar[str] = "sample_actions"
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        super().__init__(config)
+        self._batch_size: int = config["constants"]["batch_size"]
+        self._count = min(config["transitions"], TRANSITIONS)
+        path = Path(tempfile.mkdtemp()) / "rows.npy"
+        np.save(path, self._rows())
+        self.config = {"dataset": str(path)}
+
+    def begin(self) -> bytes:
+        return b""
+
+    def step(self, action: bytes | None) -> bytes:
+        drawn = self._generator.integers(self._count, size=self._batch_size)
+        return drawn.astype(np.int32).tobytes()
+
+    def _rows(self) -> np.ndarray:
+        where = rows.columns(self._observation_dim, self._action_dim)
+        width = rows.row_length(self._observation_dim, self._action_dim)
+        made = self._generator.standard_normal((self._count, width), dtype=np.float32)
+        for actions in (where.actions, where.next_actions):
+            made[:, actions] = np.clip(made[:, actions], -self._bound, self._bound)
+        made[:, where.mask] = self._generator.random((self._count, 1)) > ENDS
+        return made
+
+
 class PixelWorld:
     """Frames of noise, rewards that are signs; of policies, the values of actions are compared.
 
@@ -96,6 +134,7 @@ class PixelWorld:
     difference: ClassVar[str] = "the value of an action"
 
     def __init__(self, config: Mapping[str, Any]) -> None:
+        self.config: Mapping[str, Any] = {}
         self._generator = np.random.default_rng(config["seed"])
         self._actions: int = config["actions"]
         self._warm_up: int = config["constants"]["learning_starts"]
@@ -146,5 +185,6 @@ class PixelWorld:
 MADE_UP: Mapping[str, Callable[[Mapping[str, Any]], MadeUp]] = {
     "vector": VectorWorld,
     "pixels": PixelWorld,
+    "dataset": DatasetWorld,
 }
 """By what a configuration calls its observations."""

@@ -57,7 +57,7 @@ def _try_one(clock: Clock, module: ModuleType, source: str, config: Mapping[str,
         if buffer.__name__ in vars(module):
             vars(module)[buffer.__name__] = _small(buffer)
     host = _MadeUpHost(config)
-    environment = environment_of(host, clock, config)
+    environment = environment_of(host, clock, {**config, **host.world.config})
     try:
         with contextlib.suppress(_Over):
             module.train(environment)
@@ -100,7 +100,8 @@ class _Kept:
 
     def line_of(self, method: str) -> int:
         """Where that method of the algorithm or of the policy begins; 0 for unknown."""
-        for each in (self.algorithm, self.policy):
+        trainer = getattr(self.policy, "trainer", None)  # of an offline task
+        for each in (self.algorithm, self.policy, trainer):
             function = inspect.unwrap(getattr(type(each), method, _not_there))
             code = getattr(function, "__code__", None)
             if code is not None and code.co_filename == SOURCE_NAME:
