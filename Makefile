@@ -4,7 +4,7 @@
 # unexpanded ($(value ...)), quoted for the shell, and kept out of the environment (make expands what
 # it exports, $(shell ...) included).
 override SETTINGS := TASK SUB PROFILE NAME HELDOUT WORKERS YES RERUN STORE PYTHON TESTS JOBS CURVES FOR_SUBMITTER \
-  STOCK SHIP ENV SEED STEPS PDB JSON
+  STOCK SHIP ENV SEED STEPS PDB JSON DATASETS
 unexport $(SETTINGS) PYTHONPATH PYTHONHOME
 MAKEOVERRIDES =
 
@@ -14,7 +14,7 @@ SHELL := /bin/sh
 .ONESHELL:
 .SUFFIXES:
 .DEFAULT_GOAL := help
-.PHONY: help eval validate new source diff rules run references leaderboard export bench setup test lint
+.PHONY: help eval validate new source diff rules run datasets references leaderboard export bench setup test lint
 
 EXAMPLE := TASK=rl-offpolicy-continuous SUB=submissions/examples/weighted_twin.patch
 
@@ -24,9 +24,10 @@ reads.rules := JSON
 reads.validate := TASK SUB HELDOUT FOR_SUBMITTER JSON
 reads.source := TASK SUB
 reads.diff := TASK SUB
-reads.eval := TASK SUB PROFILE NAME HELDOUT WORKERS YES RERUN STOCK STORE
-reads.run := SUB ENV SEED STEPS PDB STOCK
-reads.references := TASK PROFILE HELDOUT WORKERS YES STOCK STORE SHIP
+reads.eval := TASK SUB PROFILE NAME HELDOUT WORKERS YES RERUN STOCK STORE DATASETS
+reads.run := SUB ENV SEED STEPS PDB STOCK DATASETS
+reads.datasets := TASK PROFILE HELDOUT DATASETS
+reads.references := TASK PROFILE HELDOUT WORKERS YES STOCK STORE SHIP DATASETS
 reads.leaderboard := TASK PROFILE HELDOUT STORE FOR_SUBMITTER
 reads.export := TASK CURVES PROFILE STORE FOR_SUBMITTER
 reads.bench := TASK
@@ -72,6 +73,8 @@ Touchstone trains and scores submitted reinforcement-learning algorithms.
       STOCK=1                 numeric backends as torch and glibc come: slower
   make run SUB= ENV=Hopper-v4 train one run outside the sandbox, unranked, to look inside
       SEED=7 STEPS=50000      which and how long; PDB=1: a debugger where it raises; STOCK=1
+  make datasets TASK=         an offline task's data: made or fetched, checked, prepared; PROFILE=,
+      DATASETS=directory      HELDOUT= as above; where they are; else datasets/
   make references TASK=       evaluate the reference algorithms; PROFILE=, HELDOUT=, WORKERS=, YES=,
       SHIP=1                  STORE=, STOCK= as above; write their runs into the task's directory
   make leaderboard TASK=      rebuild and show it; PROFILE=, HELDOUT=, STORE= as above
@@ -100,7 +103,7 @@ eval:
 	$(touchstone) eval $(call option,PROFILE,profile) $(call option,NAME,name) \
 	  $(call option,HELDOUT,heldout) $(call option,WORKERS,workers) $(call option,STORE,store) \
 	  $(call switch,YES,yes) $(call switch,RERUN,rerun) $(call switch,STOCK,stock) \
-	  -- $(call quoted,TASK) $(call quoted,SUB)
+	  $(call option,DATASETS,datasets) -- $(call quoted,TASK) $(call quoted,SUB)
 
 validate:
 	@$(call need,TASK SUB)$(set_up)
@@ -124,7 +127,14 @@ run: EXAMPLE := SUB=reference_algorithms/rl-offpolicy-continuous/td3.py ENV=Hopp
 run:
 	@$(call need,SUB ENV)$(set_up)
 	$(touchstone) run $(call switch,PDB,pdb) -- $(call quoted,SUB) \
-	  $(call setting,ENV) $(call setting,SEED) $(call setting,STEPS) $(call setting,STOCK)
+	  $(call setting,ENV) $(call setting,SEED) $(call setting,STEPS) $(call setting,STOCK) \
+	  $(call setting,DATASETS)
+
+datasets: EXAMPLE := TASK=rl-offline-policy PROFILE=quick
+datasets:
+	@$(call need,TASK)$(set_up)
+	$(touchstone) datasets $(call option,PROFILE,profile) $(call option,HELDOUT,heldout) \
+	  $(call option,DATASETS,datasets) -- $(call quoted,TASK)
 
 references: EXAMPLE := TASK=rl-offpolicy-continuous PROFILE=quick
 references:
@@ -132,7 +142,7 @@ references:
 	$(touchstone) references $(call option,PROFILE,profile) $(call option,WORKERS,workers) \
 	  $(call option,HELDOUT,heldout) \
 	  $(call option,STORE,store) $(call switch,YES,yes) $(call switch,STOCK,stock) \
-	  $(call switch,SHIP,ship) -- $(call quoted,TASK)
+	  $(call switch,SHIP,ship) $(call option,DATASETS,datasets) -- $(call quoted,TASK)
 
 leaderboard:
 	@$(call need,TASK)$(set_up)

@@ -1,18 +1,25 @@
 """The machine under a benchmark: its facts, two of its cores, and what else runs on them."""
 
+import json
 import os
 import platform
 import resource
+import subprocess
+import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from harness import machine
+from harness.task import REPOSITORY
 
 CORES = 2
 DISTURBING_CORES = 0.10
 """More than this of a core, used by other programs, and a figure is called disturbed."""
 LOOK_SECONDS = 1.0
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+"""Variables of a process: whatever multiplies matrices does so in one thread."""
 
 
 class Others:
@@ -40,6 +47,23 @@ class Others:
         return (_busy_seconds(self._cpus) - self._busy - ours) / seconds
 
 
+def measured_alone(module: str, *arguments: str, variables: Mapping[str, str]) -> dict[str, Any]:
+    """What a module printed as JSON, asked for its `child` in a process of its own with one thread,
+    and how many cores were busy with something else."""
+    others = Others()
+    child = subprocess.run(
+        [sys.executable, "-P", "-m", module, "child", *arguments],
+        env=os.environ | ONE_THREAD | {"PYTHONPATH": str(REPOSITORY)} | variables,
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    meanwhile = others.meanwhile()
+    return json.loads(child.stdout) | {
+        "others_before": others.before,
+        "others_meanwhile": meanwhile,
+    }
+
+
 def use_two() -> None:
     """Whatever the machine has: of different physical cores if it says which are."""
     first, second = [], []
@@ -64,6 +88,12 @@ def facts() -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": machine.package_versions(),
     }
+
+
+def resident_bytes() -> int:
+    """Of this process, mapped files included."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _busy_seconds(cpus: set[int]) -> float:

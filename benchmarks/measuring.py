@@ -2,9 +2,10 @@
 
 A contender is a process of its own. It trains an algorithm with the numbers of its task, and its
 clock reads once after each step of the environment, wherever the learner stands in its loop:
-between two readings lie one step, one action and the updates that a step brings. It holds where
-learning begins until it is told to go on, so that two that run at once learn at once; what comes
-before is not measured.
+between two readings lie one step, one action and the updates that a step brings. Offline, a step is
+a gradient step, and the clock reads when the rows of its batch are drawn. It holds where learning
+begins until it is told to go on, so that two that run at once learn at once; what comes before is
+not measured.
 """
 
 import argparse
@@ -52,14 +53,20 @@ DQN = Subject(
     "BreakoutNoFrameskip-v4",
     ("harness.training.atari", "PixelEpisodes"),
 )
-SUBJECTS: Mapping[str, Subject] = {each.task: each for each in (TD3, DQN)}
+FQL = Subject(
+    "rl-offline-policy",
+    "FQL",
+    "cube-single-play-singletask-v0",
+    ("harness.training.offline", "Batches"),
+)
+SUBJECTS: Mapping[str, Subject] = {each.task: each for each in (TD3, DQN, FQL)}
 
 
 class Window(NamedTuple):
     """Which steps of a training are measured."""
 
     learning_starts: int
-    """Random steps before the first update."""
+    """Random steps before the first update; offline there are none."""
     settling: int
     """Learning steps before the measured ones: the first are slow, in any program."""
     steps: int
@@ -95,7 +102,7 @@ class Stopwatch:
 
     def tick(self) -> None:
         self._step += 1
-        if self._step == self._window.learning_starts:
+        if self._step == max(self._window.learning_starts, 1):
             print(READY, flush=True)
             sys.stdin.readline()
         if self._step >= self._window.first:
@@ -121,6 +128,8 @@ class Asked(NamedTuple):
     window: Window
     seed: int
     numerics: Mapping[str, str]
+    dataset: Path | None = None
+    """Of made-up rows, where the task is offline."""
 
     @property
     def subject(self) -> Subject:
@@ -134,6 +143,7 @@ def command_line(asked: Asked) -> list[str]:
         asked.task,
         *map(str, (*asked.window, asked.seed)),
         json.dumps(dict(asked.numerics)),
+        *([] if asked.dataset is None else [str(asked.dataset)]),
     ]
 
 
@@ -144,9 +154,10 @@ def parse(description: str) -> Asked:
     for name in (*Window._fields, "seed"):
         parser.add_argument(name, type=int)
     parser.add_argument("numerics", type=json.loads)
+    parser.add_argument("dataset", type=Path, nargs="?")
     given = parser.parse_args()
     window = Window(given.learning_starts, given.settling, given.steps)
-    return Asked(given.contender, given.task, window, given.seed, given.numerics)
+    return Asked(given.contender, given.task, window, given.seed, given.numerics, given.dataset)
 
 
 def weights_sha256(network: Any) -> str:

@@ -10,8 +10,6 @@ four frames, the 32 that followed, actions, rewards, dones. Nothing lies between
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -21,10 +19,9 @@ from statistics import median, quantiles
 from typing import Any
 
 from benchmarks import cores
-from benchmarks.speed_report import machine_lines, table, verdict
+from benchmarks.speed_report import disturbance, machine_lines, table, verdict
 from harness import machine
 from harness.numerics import TUNED, variables
-from harness.task import REPOSITORY
 from sandbox import pixels
 
 RESULTS = Path(__file__).with_name("replay.json")
@@ -49,7 +46,7 @@ def fill_and_sample(transitions: int, batches: int) -> dict[str, Any]:
     generator = np.random.default_rng(1)
     shape = (DIFFERENT_FRAMES, pixels.SIDE, pixels.SIDE)
     frames = generator.integers(256, size=shape, dtype=np.uint8)
-    before = _resident_bytes()
+    before = cores.resident_bytes()
     buffer = FrameBuffer(transitions, 1, torch.device("cpu"))
     buffer.begin(frames[0])
     began = time.perf_counter()
@@ -59,7 +56,7 @@ def fill_and_sample(transitions: int, batches: int) -> dict[str, Any]:
         if lost:
             buffer.begin(frames[0])
     filling_seconds = time.perf_counter() - began
-    taken = _resident_bytes() - before
+    taken = cores.resident_bytes() - before
     seconds = []
     for _ in range(batches):
         began = time.perf_counter()
@@ -81,22 +78,8 @@ def measure(transitions: int, batches: int) -> dict[str, Any]:
         sys.exit(f"benchmarks.replay: {_gigabytes(wanted)} and some spare of {_gigabytes(free)}")
     began = datetime.now(UTC).isoformat(timespec="seconds")
     cores.use_two()
-    others = cores.Others()
-    child = subprocess.run(
-        [
-            sys.executable,
-            "-P",
-            "-m",
-            "benchmarks.replay",
-            "child",
-            *map(str, (transitions, batches)),
-        ],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)} | variables(TUNED),
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    meanwhile = others.meanwhile()
-    measured = json.loads(child.stdout)
+    asked = map(str, (transitions, batches))
+    measured = cores.measured_alone("benchmarks.replay", *asked, variables=variables(TUNED))
     seconds = measured.pop("seconds")
     cuts = quantiles(seconds, n=20)
     return {
@@ -104,8 +87,6 @@ def measure(transitions: int, batches: int) -> dict[str, Any]:
         "commit": machine.harness_commit(),
         "machine": cores.facts(),
         "malloc": TUNED["malloc"],
-        "others_before": others.before,
-        "others_meanwhile": meanwhile,
         "batch_size": BATCH_SIZE,
         "batches": len(seconds),
         **measured,
@@ -125,7 +106,7 @@ def render(content: Mapping[str, Any]) -> str:
         f"A replay buffer of {content['transitions']:,} transitions, full; {content['batches']:,}"
         f" batches of {content['batch_size']} stacks and their successors.",
         "",
-        *_disturbed(content),
+        *disturbance(content),
         *table(
             ("", "wanted", "measured", "verdict"),
             [
@@ -146,22 +127,6 @@ def render(content: Mapping[str, Any]) -> str:
         f"- malloc: {content['malloc']}",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _disturbed(content: Mapping[str, Any]) -> list[str]:
-    before, meanwhile = content["others_before"], content["others_meanwhile"]
-    if max(before, meanwhile) <= cores.DISTURBING_CORES:
-        return []
-    return [
-        f"**DISTURBED: other programs kept {before:.2f} cores busy before and {meanwhile:.2f}"
-        " meanwhile.** They can only have made batches slower.",
-        "",
-    ]
-
-
-def _resident_bytes() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _gigabytes(count: float) -> str:

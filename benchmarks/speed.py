@@ -3,6 +3,8 @@
     python -m benchmarks.speed             measures TD3 (11 minutes), writes benchmarks/speed.json
     python -m benchmarks.speed --task rl-value-atari
                                            DQN (10 minutes), benchmarks/speed-atari.json
+    python -m benchmarks.speed --task rl-offline-policy
+                                           FQL (10 minutes), benchmarks/speed-offline.json
     python -m benchmarks.speed render      prints Markdown from that file
     make bench                             installs SB3 where it is missing, then measures TD3
 
@@ -23,9 +25,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks import cores, sb3
-from benchmarks.cores import CORES, DISTURBING_CORES
-from benchmarks.measuring import DQN, PROFILE, READY, TD3, Asked, Subject, Window, command_line
+from benchmarks import cores, made_up_data, sb3
+from benchmarks.cores import CORES, DISTURBING_CORES, ONE_THREAD
+from benchmarks.measuring import (
+    DQN,
+    FQL,
+    PROFILE,
+    READY,
+    TD3,
+    Asked,
+    Subject,
+    Window,
+    command_line,
+)
 from benchmarks.speed_report import SECTIONS, render
 from harness import machine
 from harness.numerics import STOCK, choose, faster_matmul, variables
@@ -33,8 +45,6 @@ from harness.task import REPOSITORY, Task
 
 ROUNDS = 3
 SEED = 1
-
-_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 class Contender(NamedTuple):
@@ -61,6 +71,10 @@ class Benchmark(NamedTuple):
     window: Window
     """Unless another is asked for."""
     contenders: Mapping[str, Contender]
+    transitions: int = 0
+    """Rows of made-up data, where the task is offline, unless another number is asked for."""
+    dataset: Path | None = None
+    """Their file, once there is one."""
 
     @property
     def results(self) -> Path:
@@ -89,6 +103,17 @@ BENCHMARKS: Mapping[str, Benchmark] = {
             "bare": BARE,
             "stock": UNTUNED,
         },
+    ),
+    FQL.task: Benchmark(
+        FQL,
+        Window(learning_starts=0, settling=20, steps=300),
+        {
+            "sandboxed": SANDBOXED,
+            "script": Contender("benchmarks.bare_fql", "script"),
+            "bare": BARE,
+            "stock": UNTUNED,
+        },
+        transitions=1_000_000,
     ),
 }
 
@@ -127,7 +152,7 @@ def measure(
     others = cores.Others()
     began = time.perf_counter()
     asked = [
-        Asked(contender.name, task, window, SEED + index, numerics)
+        Asked(contender.name, task, window, SEED + index, numerics, benchmark.dataset)
         for index in range(contender.at_once)
     ]
     results = _run(contender, asked)
@@ -188,7 +213,7 @@ def _started(contender: Contender, asked: Asked, directory: str) -> Iterator[Any
         [sys.executable, "-P", "-m", contender.module, *command_line(asked)],
         cwd=directory,
         env=os.environ
-        | _ONE_THREAD
+        | ONE_THREAD
         | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
         # A guest gets them from its host; a learner without a sandbox can only start with them.
         | ({} if contender.name == SANDBOXED.name else variables(asked.numerics)),
@@ -239,8 +264,9 @@ def measure_all(
     numerics = choose(stock=False)
     with tempfile.TemporaryDirectory(prefix="speed-") as directory:
         matmul = faster_matmul(Path(directory))
-    cores.use_two()
-    measurements = measure_rounds(benchmark, names, rounds, window, numerics)
+        cores.use_two()
+        made = made_up(benchmark, Path(directory))
+        measurements = measure_rounds(made, names, rounds, window, numerics)
     content = {
         "began": began,
         "ended": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -249,6 +275,7 @@ def measure_all(
         "profile": PROFILE,
         "environment": subject.environment,
         "window": window._asdict(),
+        "transitions": benchmark.transitions,
         "machine": cores.facts(),
         "numerics": numerics,
         "matmul_probed_now": matmul,
@@ -256,6 +283,15 @@ def measure_all(
     }
     output.write_text(json.dumps(content, indent=1) + "\n")
     print("\n" + render(content))
+
+
+def made_up(benchmark: Benchmark, directory: Path) -> Benchmark:
+    """With its dataset, where it needs one: the same file for all contenders and rounds."""
+    if not benchmark.transitions:
+        return benchmark
+    task, id_ = Task.load(benchmark.subject.task), benchmark.subject.environment
+    dataset = made_up_data.write(directory, task, id_, benchmark.transitions)
+    return benchmark._replace(dataset=dataset)
 
 
 def main() -> None:
@@ -269,6 +305,7 @@ def main() -> None:
         defaults = ", ".join(str(getattr(each.window, name)) for each in BENCHMARKS.values())
         what = f"{'measured ones; ' if name == 'steps' else ''}by task: {defaults}"
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, help=what)
+    parser.add_argument("--transitions", type=int, help="offline: rows of made-up data; a million")
     parser.add_argument("--contenders", nargs="+", metavar="NAME", help="of the task; else all")
     parser.add_argument("--results", type=Path)
     given = parser.parse_args()
@@ -279,8 +316,14 @@ def main() -> None:
         parser.error(f"{given.task} has no contender {unknown[0]!r}; there are: {known}")
     asked = {name: getattr(given, name) for name in Window._fields}
     window = benchmark.window._replace(**{k: v for k, v in asked.items() if v is not None})
-    if given.rounds < 1 or min(window) < 1:
+    if min(given.rounds, window.settling, window.steps) < 1:
         parser.error("rounds and steps are at least 1")
+    if bool(window.learning_starts) == bool(benchmark.transitions):
+        parser.error("an offline task has no random steps, each other one has some")
+    if given.transitions is not None:
+        if not benchmark.transitions or given.transitions < 1:
+            parser.error("--transitions is for an offline task, and at least 1")
+        benchmark = benchmark._replace(transitions=given.transitions)
     results = given.results or benchmark.results
     try:
         if given.command == "render":

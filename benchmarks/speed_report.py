@@ -5,7 +5,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from benchmarks.cores import DISTURBING_CORES
-from benchmarks.measuring import DQN, SUBJECTS, TD3
+from benchmarks.measuring import DQN, FQL, SUBJECTS, TD3
 
 MEGABYTE = 1_000_000
 
@@ -27,10 +27,12 @@ class Section(NamedTuple):
     made_by: str
     """The command that prints it."""
     note: str
-    """What a step is; empty where that needs no word."""
+    """What a step is, and the data; empty where that needs no word."""
     ratios: tuple[Ratio, ...]
     memory_target_bytes: int | None
-    """Of a learner without its replay buffer."""
+    """Of a learner without what holds its transitions."""
+    held_by: str = "replay buffer"
+    """What holds them."""
 
 
 SANDBOX_COST = Ratio(
@@ -66,6 +68,19 @@ SECTIONS: Mapping[str, Section] = {
             BACKENDS,
         ),
         None,
+    ),
+    FQL.task: Section(
+        "speed-offline.json",
+        "python -m benchmarks.speed render --task rl-offline-policy",
+        " A step is a gradient step, of the critic and the policy. The data are random numbers in"
+        " that dataset's shapes.",
+        (
+            Ratio("sandboxed", "script", "in the sandbox against a plain script", 0.97),
+            SANDBOX_COST._replace(target=None),
+            BACKENDS,
+        ),
+        None,
+        "dataset",
     ),
 }
 
@@ -139,15 +154,15 @@ def verdict(measured: float, target: float, more_is_better: bool = True) -> str:
 def render(content: Mapping[str, Any]) -> str:
     """The section of docs/benchmarks.md."""
     window, rounds = content["window"], len({each["round"] for each in content["measurements"]})
+    random = f"{window['learning_starts']:,} random ones and " if window["learning_starts"] else ""
     section, algorithm = SECTIONS[content["task"]], SUBJECTS[content["task"]].algorithm
     lines = [
         f"<!-- Made by `{section.made_by}` from benchmarks/{section.file}. -->",
         "",
         f"{algorithm} on {content['environment']}, the constants of `{content['profile']}`, one"
         f" thread a learner. Measured are {window['steps']:,} steps of the learning phase, after"
-        f" {window['learning_starts']:,} random ones and {window['settling']:,} to settle;"
-        f" {rounds} round(s), medians, with the range over rounds. Ratios are of the same round."
-        f"{section.note}",
+        f" {random}{window['settling']:,} to settle; {rounds} round(s), medians, with the range"
+        f" over rounds. Ratios are of the same round.{section.note}",
         "",
     ]
     lines += _warnings(content)
@@ -209,8 +224,9 @@ def _targets(content: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 
 def _memory(content: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    what = "learner's memory without its replay buffer (the most)"
-    target = SECTIONS[content["task"]].memory_target_bytes
+    section = SECTIONS[content["task"]]
+    what = f"learner's memory without its {section.held_by} (the most)"
+    target = section.memory_target_bytes
     wanted = "" if target is None else f"< {target / MEGABYTE:,.0f} MB"
     measured = learner_bytes(content)
     if not measured:
@@ -222,7 +238,7 @@ def _memory(content: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 
 def _facts(content: Mapping[str, Any]) -> list[str]:
-    sandboxes = {_listed(each["sandbox"]) for each in content["measurements"] if "sandbox" in each}
+    sandboxes = {listed(each["sandbox"]) for each in content["measurements"] if "sandbox" in each}
     peers: dict[str, str] = {}
     for each in content["measurements"]:
         if each["contender"] == "sb3":
@@ -232,8 +248,21 @@ def _facts(content: Mapping[str, Any]) -> list[str]:
     return [
         f"- Measured: {content['began']} to {content['ended']}, commit {content['commit'] or '?'}",
         *machine_lines(content["machine"], peers),
-        f"- Numeric backends: {_listed(content['numerics'])}",
+        f"- Numeric backends: {listed(content['numerics'])}",
+        *([f"- Dataset: {rows:,} transitions"] if (rows := content.get("transitions")) else []),
         *(f"- Sandbox: {each}" for each in sorted(sandboxes)),
+    ]
+
+
+def disturbance(measured: Mapping[str, Any]) -> list[str]:
+    """A paragraph that says so, of times that were taken alone; nothing on a machine idle else."""
+    before, meanwhile = measured["others_before"], measured["others_meanwhile"]
+    if max(before, meanwhile) <= DISTURBING_CORES:
+        return []
+    return [
+        f"**DISTURBED: other programs kept {before:.2f} cores busy before and {meanwhile:.2f}"
+        " meanwhile.** They can only have made what is measured slower.",
+        "",
     ]
 
 
@@ -248,7 +277,8 @@ def machine_lines(machine: Mapping[str, Any], packages: Mapping[str, str]) -> li
     ]
 
 
-def _listed(mapping: Mapping[str, str]) -> str:
+def listed(mapping: Mapping[str, str]) -> str:
+    """In a line, each with its name."""
     return ", ".join(f"{name}: {value}" for name, value in mapping.items())
 
 

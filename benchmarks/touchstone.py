@@ -13,12 +13,14 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
+from benchmarks import made_up_data
 from benchmarks.measuring import PROFILE, Asked, Stopwatch, parse, weights_sha256
 from harness import bare_run
 from harness.guest_config import replay_buffer_bytes
 from harness.intake.submission import Submission, accept
 from harness.keys import fingerprint
 from harness.manifest import Conditions, make_manifest, make_plan
+from harness.records import Plan
 from harness.task import Profile, Task
 from harness.training.run import train
 from harness.training.workbench import Workbench
@@ -40,7 +42,8 @@ def sandboxed(asked: Asked, task: Task, submission: Submission) -> dict[str, Any
     with tempfile.TemporaryDirectory(prefix="speed-") as directory:
         bench = Workbench(Path(directory) / "attempt-1")
         with bench.worker_lock():
-            training = train(manifest, plan, manifest.runs[0], 1, submission.source, sandbox, bench)
+            run, source = manifest.runs[0], submission.source
+            training = train(manifest, plan, run, 1, source, sandbox, bench, asked.dataset)
         if training.verdict is not None:
             raise RuntimeError(f"the training ended early: {training.verdict}")
         artefact = bench.read_export(asked.window.total)
@@ -49,8 +52,7 @@ def sandboxed(asked: Asked, task: Task, submission: Submission) -> dict[str, Any
         exports=list(training.exports),
         episodes=len(training.episode_returns),
         peak_memory_bytes=training.peak_memory_bytes,
-        # As many transitions as there are steps: the buffer is full when the last one is over.
-        replay_buffer_bytes=replay_buffer_bytes(task.environments[asked.subject.environment], plan),
+        replay_buffer_bytes=_buffer_bytes(asked, plan),
         guest_cpu_seconds=training.cpu_seconds,
         sandbox=dict(training.provenance.sandbox),
         weights_sha256=_weights(artefact),
@@ -61,7 +63,9 @@ def bare(asked: Asked, task: Task, submission: Submission) -> dict[str, Any]:
     """`touchstone run`: learner and environment in this one process."""
     stopwatch = timed(asked)
     environment = task.environments[asked.subject.environment]
-    run = bare_run.BareRun(task, _profile(task, asked), environment, asked.seed, asked.numerics)
+    run = bare_run.BareRun(
+        task, _profile(task, asked), environment, asked.seed, asked.numerics, asked.dataset
+    )
     run.train(submission.source.decode(), lambda line: None)
     return stopwatch.result(episodes=len(run.training_returns), weights_sha256=_weights(run.policy))
 
@@ -87,16 +91,26 @@ def _profile(task: Task, asked: Asked) -> Profile:
 
     That is more often than in `full`.
     """
-    window = asked.window
-    content = task.profile(PROFILE).model_dump() | {
+    window, full = asked.window, task.profile(PROFILE)
+    content = full.model_dump() | {
         "environments": (asked.subject.environment,),
         "seeds": (asked.seed,),
         "total_timesteps": window.total,
         "learning_starts": window.learning_starts,
-        "buffer_size": window.total,
+        "buffer_size": window.total if full.buffer_size else 0,
         "eval_freq": window.first + window.steps // 2,
+        "scored_exports": (),
     }
     return Profile.model_validate(content)
+
+
+def _buffer_bytes(asked: Asked, plan: Plan) -> int:
+    """Of the learner's peak. An offline task's file is in the page cache before a learner starts,
+    so what the learner maps of it is not in its peak."""
+    if asked.dataset is not None:
+        return 0
+    # As many transitions as there are steps: the buffer is full when the last one is over.
+    return replay_buffer_bytes(plan.planned(asked.subject.environment).environment, plan)
 
 
 def _weights(artefact: bytes) -> str:
@@ -110,6 +124,8 @@ def main() -> None:
     asked = parse(__doc__.splitlines()[0])
     contender = {"sandboxed": sandboxed, "bare": bare}[asked.contender]
     task = Task.load(asked.task)
+    if asked.dataset is not None:
+        task = made_up_data.used_by(task, asked.subject.environment, asked.dataset)
     print(json.dumps(contender(asked, task, accept(task, asked.subject.source))), flush=True)
 
 

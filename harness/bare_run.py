@@ -8,6 +8,7 @@ of this is stored or ranked.
 
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -17,8 +18,8 @@ from numpy.typing import NDArray
 from harness.guest_config import guest_config
 from harness.records import Plan
 from harness.task import Environment, Planned, Profile, Task
-from harness.training.environments import TrainingEpisodes, family_of
-from harness.training.evaluator import POOL_SIZE, Acting
+from harness.training.environments import POOL_SIZE, TrainingEpisodes, family_of
+from harness.training.evaluator import Acting
 from sandbox import wire
 from sandbox.guest import lazy_compiler, numerics
 from sandbox.guest.client import environment_of
@@ -54,7 +55,9 @@ class BareRun:
         environment: Environment,
         seed: int,
         backends: Mapping[str, str],
+        dataset: Path | None = None,
     ) -> None:
+        """`dataset`: the rows of an offline task's data."""
         self.module: ModuleType | None = None
         self.policy = b""
         self.logged: dict[int, dict[str, float]] = {}
@@ -63,6 +66,7 @@ class BareRun:
         self._environment = environment
         self._seed = seed
         self._backends = backends
+        self._dataset = "" if dataset is None else str(dataset)
         self._plan = Plan(
             task=task.name,
             task_version=task.version,
@@ -108,8 +112,9 @@ class BareRun:
         return played.returns
 
     def _config(self, role: str) -> dict[str, object]:
+        dataset = self._dataset if role == "learner" else ""
         return guest_config(
-            role, self._environment, self._plan, self._seed, "", "cpu", self._backends
+            role, self._environment, self._plan, self._seed, "", "cpu", self._backends, dataset
         )
 
 
@@ -119,6 +124,7 @@ def shortened(profile: Profile, steps: int) -> Profile:
         "total_timesteps": steps,
         "learning_starts": min(profile.learning_starts, WARM_UP_STEPS, steps),
         "buffer_size": min(profile.buffer_size, steps),
+        "scored_exports": (),
     }
     return Profile.model_validate(content)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
+from harness.datasets.places import DEFAULT_ROOT as DEFAULT_DATASETS
 from harness.task import REPOSITORY, HeldOut, Profile, Task, TaskError
 
 if TYPE_CHECKING:
@@ -65,6 +66,10 @@ Held = Annotated[
     str,
     typer.Option("--heldout", help="A file of your own, or 0 for visible environments alone."),
 ]
+DatasetsRoot = Annotated[
+    Path,
+    typer.Option("--datasets", envvar="TOUCHSTONE_DATASETS", help="Where offline tasks' data are."),
+]
 Stock = Annotated[
     bool, typer.Option("--stock", help="Numeric backends as torch and glibc come: slower.")
 ]
@@ -89,6 +94,7 @@ def evaluate(
     stock: Stock = False,
     store_root: StoreRoot = DEFAULT_STORE,
     board_root: BoardRoot = None,
+    datasets_root: DatasetsRoot = DEFAULT_DATASETS,
 ) -> None:
     """Train, score, report, update the leaderboard. The same command again resumes."""
     task, heldout, kind = _load(task_name, heldout_option)
@@ -111,6 +117,8 @@ def evaluate(
         stock=stock,
         store_root=store_root,
         board_root=_board_root(store_root, board_root),
+        datasets_root=datasets_root,
+        heldout_option=heldout_option,
     )
     raise SystemExit(evaluate_command.run(request, accepted))
 
@@ -182,6 +190,21 @@ def rules(
     print(rulebook.to_json() if as_json else rulebook.to_text(), end="")
 
 
+@app.command()
+def datasets(
+    task_name: TaskName,
+    profile_name: ProfileName = "full",
+    heldout_option: Held = "",
+    datasets_root: DatasetsRoot = DEFAULT_DATASETS,
+) -> None:
+    """Have an offline task's data in place: made here or fetched, checked, prepared, described."""
+    task, heldout, _ = _load(task_name, heldout_option)
+    profile = _profile(task, profile_name)
+    from harness import datasets_command
+
+    raise SystemExit(datasets_command.run(task, profile, heldout, heldout_option, datasets_root))
+
+
 @app.command("references")
 def evaluate_references(
     task_name: TaskName,
@@ -195,6 +218,7 @@ def evaluate_references(
     stock: Stock = False,
     store_root: StoreRoot = DEFAULT_STORE,
     board_root: BoardRoot = None,
+    datasets_root: DatasetsRoot = DEFAULT_DATASETS,
 ) -> None:
     """Evaluate every reference algorithm of a task. The same command again resumes."""
     task, heldout, kind = _load(task_name, heldout_option)
@@ -214,6 +238,8 @@ def evaluate_references(
         stock=stock,
         store_root=store_root,
         board_root=_board_root(store_root, board_root),
+        datasets_root=datasets_root,
+        heldout_option=heldout_option,
     )
     raise SystemExit(evaluate_command.run_references(request, ship))
 
@@ -223,7 +249,9 @@ def run_here(
     submission: SubmissionPath,
     settings: Annotated[
         list[str],
-        typer.Argument(help="ENV=Hopper-v4 SEED=42 STEPS=20000 STOCK=1; ENV is needed."),
+        typer.Argument(
+            help="ENV=Hopper-v4 SEED=42 STEPS=20000 STOCK=1 DATASETS=directory; ENV is needed."
+        ),
     ],
     debugger: Annotated[
         bool, typer.Option("--pdb", help="Open pdb where an exception was raised.")

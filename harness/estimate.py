@@ -11,6 +11,7 @@ from typing import NamedTuple
 from harness import machine
 from harness.guest_config import replay_buffer_bytes
 from harness.records import Plan
+from harness.training.environments import POOL_SIZE
 
 LEARNER_BYTES = 700 << 20
 """A learner beside its replay buffer: 0.25 GiB measured for TD3, 1.05 x its networks, and room."""
@@ -50,7 +51,7 @@ class Estimate(NamedTuple):
     memory_bytes: int
     """Of everything that runs at once."""
     buffer_bytes: int
-    """Of the largest replay buffer, one run's, when it is full."""
+    """Of the largest replay buffer, one run's, when it is full; of the largest dataset, offline."""
     disk_bytes: int
 
 
@@ -62,14 +63,17 @@ def estimate(plan: Plan, runs: int, workers: int | None, store: Path) -> Estimat
     largest = max(replay_buffer_bytes(each.environment, plan) for each in plan.environments)
     each = learner_bytes(largest) + WORKER_BYTES
     available = machine.available_memory_bytes()
-    fitting = (available - EVALUATOR_BYTES) // each
+    evaluator = EVALUATOR_BYTES + POOL_SIZE * max(
+        each.environment.evaluation_bytes for each in plan.environments
+    )
+    fitting = (available - evaluator) // each
     if workers is None:
         workers = max(1, min(machine.cores(), fitting, runs))
-    needed = workers * each + EVALUATOR_BYTES
+    needed = workers * each + evaluator
     if needed > available:
         raise TooSmall(
-            f"{workers} run(s) at once need {_gib(needed)} of memory (the replay buffer alone is "
-            f"{_gib(largest)} each); {_gib(available)} are available. "
+            f"{workers} run(s) at once need {_gib(needed)} of memory (the replay buffer or "
+            f"dataset alone is {_gib(largest)} each); {_gib(available)} are available. "
             + (
                 "Use fewer workers (WORKERS=1)."
                 if workers > 1
@@ -100,7 +104,7 @@ def check_room(buffer_bytes: int) -> None:
     needed, available = learner_bytes(buffer_bytes), machine.available_memory_bytes()
     if needed > available:
         raise TooSmall(
-            f"the run needs {_gib(needed)} of memory (the replay buffer alone is "
+            f"the run needs {_gib(needed)} of memory (the replay buffer or dataset alone is "
             f"{_gib(buffer_bytes)}); {_gib(available)} are available. Free some, or make fewer "
             "steps (STEPS=...)."
         )
@@ -110,8 +114,9 @@ def _disk_bytes_per_run(plan: Plan) -> int:
     """Artefacts wait on disk for the evaluator; the last one and the trace stay."""
     profile = plan.profile
     artefact = max(plan.budget.artefact_bytes(each.environment) for each in plan.environments)
+    episodes = profile.final_episodes * len(profile.final_steps())
     trace = max(
-        profile.final_episodes * each.environment.time_limit * each.environment.action_bytes
+        episodes * each.environment.time_limit * each.environment.action_bytes
         for each in plan.environments
     )
     return len(profile.export_steps()) * artefact + trace

@@ -12,6 +12,8 @@ from rich.text import Text
 
 from harness import references
 from harness.cli import ExitStatus
+from harness.datasets.places import DatasetError, command
+from harness.datasets.prepare import Ready, ready
 from harness.estimate import Estimate, TooSmall, estimate
 from harness.evaluation import Busy, Evaluation, begin
 from harness.executors.base import EvaluatorFailed
@@ -20,7 +22,7 @@ from harness.intake.refusals import Refused
 from harness.intake.submission import Submission, accept
 from harness.intake.trial import CannotTry, try_out
 from harness.keys import KeyMissing
-from harness.layout import LOGS, MANIFEST, read_manifest
+from harness.layout import LOGS, MANIFEST, read_manifest, write_datasets
 from harness.live import duration, watch
 from harness.manifest import (
     Conditions,
@@ -30,12 +32,13 @@ from harness.manifest import (
     profile_hash,
 )
 from harness.numerics import choose
+from harness.records import Manifest
 from harness.results.leaderboard import Current, Evaluated, to_table
 from harness.results.publish import write_leaderboard, write_reports
 from harness.results.store import OtherSchema, Say, Store
 from harness.results.summary import RecordsError, Summary
 from harness.results.untrusted import one_line
-from harness.task import HeldOut, Profile, Task, TaskError, plan
+from harness.task import HeldOut, OfflineDataset, Profile, Task, TaskError, plan
 from harness.training.environments import EnvironmentMismatch, family_of
 from sandbox.base import DEFAULT, SandboxError, load_backend
 
@@ -56,6 +59,10 @@ class Request(NamedTuple):
     stock: bool
     store_root: Path
     board_root: Path
+    datasets_root: Path
+    """Where the data of an offline task are."""
+    heldout_option: str = ""
+    """As it was typed, for advice."""
 
 
 def run(request: Request, accepted: Submission) -> ExitStatus:
@@ -81,6 +88,7 @@ def run(request: Request, accepted: Submission) -> ExitStatus:
         EvaluatorFailed,
         OtherSchema,
         RecordsError,
+        DatasetError,
         ValidationError,
         OSError,
     ) as error:
@@ -132,10 +140,39 @@ def _evaluation_id(request: Request, accepted: Submission) -> str:
 
 def _numerics(request: Request, accepted: Submission, store: Store) -> Mapping[str, str]:
     """Those of the evaluation's manifest; a new one's are chosen, which may take a probe."""
-    directory = _directory(request, accepted, store)
-    if (directory / MANIFEST).exists():
-        return read_manifest(directory).numerics
+    if (_directory(request, accepted, store) / MANIFEST).exists():
+        return _manifest(request, accepted, store).numerics
     return choose(request.stock)
+
+
+def _manifest(request: Request, accepted: Submission, store: Store) -> Manifest:
+    return read_manifest(_directory(request, accepted, store))
+
+
+def _data(
+    request: Request, accepted: Submission, store: Store, say: Say
+) -> tuple[Mapping[str, Ready], DatasetError | None]:
+    """The data of an offline task, checked and laid out; none for another task.
+
+    Where they are missing, an evaluation that has begun may still be read: then the error is kept,
+    for whoever wants to train. Raises DatasetError for a new one.
+    """
+    environments = [
+        each.environment
+        for each in plan(request.task, request.profile, request.heldout)
+        if isinstance(each.environment, OfflineDataset)
+    ]
+    if not environments:
+        return {}, None
+    make = command(
+        request.task.name, request.profile.name, request.datasets_root, request.heldout_option
+    )
+    try:
+        return ready(environments, request.datasets_root, make, say), None
+    except DatasetError as error:
+        if not (_directory(request, accepted, store) / MANIFEST).exists():
+            raise
+        return {}, error
 
 
 def _directory(request: Request, accepted: Submission, store: Store) -> Path:
@@ -162,6 +199,7 @@ def _run(request: Request, accepted: Submission, console: Console) -> ExitStatus
     say = _printer(console)
     # Read now: what is wrong with it should not show after days.
     shipped = references.evaluations(request.task, request.profile, say)
+    data, missing = _data(request, accepted, store, say)
     if not (_directory(request, accepted, store) / MANIFEST).exists():
         # Once, before anything is stored: what has begun has passed it.
         trial = try_out(request.task, request.heldout, accepted)
@@ -177,12 +215,17 @@ def _run(request: Request, accepted: Submission, console: Console) -> ExitStatus
         sandbox,
         DEVICE,
         _numerics(request, accepted, store),
+        {id_: each.sha256 for id_, each in data.items()},
     )
+    if missing is not None:
+        conditions = conditions._replace(datasets=_manifest(request, accepted, store).datasets)
 
     with begin(conditions, accepted, request.name, store, say) as evaluation:
         # Of an evaluation that has not come to its end, the same command is a resume and no more.
         rerun = request.rerun and evaluation.finished
         runs = evaluation.unscored if rerun else evaluation.unfinished
+        if runs and missing is not None:
+            raise missing
         if runs:
             frozen = make_plan(conditions)
             for each in frozen.environments:
@@ -195,6 +238,8 @@ def _run(request: Request, accepted: Submission, console: Console) -> ExitStatus
                 return _fail(ExitStatus.USAGE, "not started")
             if rerun:
                 evaluation.rerun_unscored()
+            if data:
+                write_datasets(evaluation.directory, {id_: each.path for id_, each in data.items()})
             executor = LocalExecutor(evaluation.directory, store.key_file, expected.workers)
             with watch(console) as watcher:
                 evaluation.run(executor, watcher)
@@ -219,6 +264,8 @@ def _announce(
     runs: int,
     expected: Estimate,
 ) -> None:
+    offline = any(isinstance(each, OfflineDataset) for each in request.task.environments.values())
+    data = "dataset" if offline else "replay buffer"
     rest = f", {runs} of them to be run" if runs < total else ""
     _printer(console)(
         f"{_shown(request.name)}: {accepted.form}, source {accepted.sha256[:12]}\n"
@@ -226,7 +273,7 @@ def _announce(
         f"{expected.workers} at once\n"
         f"estimate for this machine: {duration(expected.seconds)}, "
         f"{expected.memory_bytes / (1 << 30):.1f} GiB of memory "
-        f"(each replay buffer {expected.buffer_bytes / (1 << 30):.2f} GiB), "
+        f"(each {data} {expected.buffer_bytes / (1 << 30):.2f} GiB), "
         f"up to {expected.disk_bytes / (1 << 20):,.0f} MiB of disk"
     )
 

@@ -232,10 +232,11 @@ class Evaluation:
         write_record(bench.directory, record)
         self._records[run.id] = record
         for step in bench.exported_steps():
-            if step != record.training.steps:
+            if step != record.training.steps and step not in record.training.scored_sha256:
                 bench.drop_export(step)
         if record.final is not None:
-            watcher.say(f"{run.id}: scored: mean return {record.final.mean:,.1f}")
+            what = "success rate in %" if record.training.data else "mean return"
+            watcher.say(f"{run.id}: scored: {what} {record.final.mean:,.1f}")
         else:
             watcher.say(f"{run.id}: {record.verdict.kind}: {record.verdict.cause}")
 

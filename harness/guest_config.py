@@ -14,16 +14,23 @@ def guest_config(
     source: str,
     device: str,
     numerics: Mapping[str, str],
+    dataset: str = "",
 ) -> dict[str, object]:
-    """All that a learner or an actor is told. No name of anything."""
+    """All that a learner or an actor is told. No name of anything.
+
+    `dataset`: where a learner finds its file of data, if it is given one.
+    """
     limits = plan.profile.limits
-    return environment_config(environment, plan, seed, device) | {
+    config = {
         "role": role,
         "source": source,
         "numerics": dict(numerics),
         "start_seconds": limits.start_seconds,
         "frame_seconds": limits.frame_seconds,
     }
+    if dataset:
+        config["dataset"] = dataset
+    return environment_config(environment, plan, seed, device) | config
 
 
 def environment_config(
@@ -31,6 +38,10 @@ def environment_config(
 ) -> dict[str, object]:
     """What a guest's `TrainingEnvironment` is made of."""
     profile = plan.profile
+    warm_up = {
+        "learning_starts": profile.learning_starts,
+        "buffer_size": profile.buffer_size,
+    }
     return {
         "seed": seed,
         "device": device,
@@ -38,15 +49,15 @@ def environment_config(
         "export_steps": profile.export_steps(),
         "constants": {
             "total_timesteps": profile.total_timesteps,
-            "learning_starts": profile.learning_starts,
-            "buffer_size": profile.buffer_size,
             "eval_freq": profile.eval_freq,
             "eval_episodes": profile.eval_episodes,
         }
-        | dict(plan.constants),
+        | (warm_up if profile.buffer_size else {})
+        | dict(plan.constants)
+        | environment.constants,
     } | environment.shapes
 
 
 def replay_buffer_bytes(environment: Environment, plan: Plan) -> int:
-    """Bytes of the scaffold's replay buffer when it is full."""
+    """Bytes of the scaffold's replay buffer when it is full; of an offline task's dataset."""
     return environment.buffer_bytes(min(plan.profile.buffer_size, plan.profile.total_timesteps))

@@ -51,7 +51,9 @@ class GuestSession:
         caps: Mapping[Kind, int],
         frame_seconds: float,
         thinking_limit_seconds: float,
+        data: Path | None = None,
     ) -> None:
+        """`data`: a file that the guest may read (`sandbox.base.GUEST_DATA`)."""
         self.thinking_seconds = 0.0
         self._configured = False
         self._frame_seconds = frame_seconds
@@ -63,7 +65,7 @@ class GuestSession:
             listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             listener.bind(str(self._directory / SOCKET_NAME))
             listener.listen(1)
-            self._guest = sandbox.start(self._directory, limits, log, variables)
+            self._guest = sandbox.start(self._directory, limits, log, variables, data=data)
         except (OSError, SandboxError) as error:
             shutil.rmtree(self._directory, ignore_errors=True)
             raise InfrastructureError(f"the sandbox did not start: {error}") from error

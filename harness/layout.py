@@ -4,6 +4,7 @@
 <store>/<task>/<profile>/<evaluation>/       one evaluation
     manifest.json  plan.json  source.py  submission
     submission.patch                         the submission in its canonical form
+    datasets.json                            where an offline task's data lie on this machine
     lock                                     held by the harness that is at it
     runs/<environment>-s<seed>/attempt-<n>/  a workbench (harness/training/workbench.py)
         record.json                          once the run has ended: immutable
@@ -12,8 +13,11 @@
 """
 
 import hashlib
+import json
+from collections.abc import Mapping
 from pathlib import Path
 
+from harness.files import write_durably
 from harness.records import Manifest, Plan
 
 MANIFEST = "manifest.json"
@@ -24,6 +28,7 @@ PATCH = "submission.patch"
 RECORD = "record.json"
 KEY = "key"
 LOCK = "lock"
+DATASETS = "datasets.json"
 LOGS = "logs"
 
 _ATTEMPT = "attempt-"
@@ -48,6 +53,20 @@ def read_manifest(evaluation: Path) -> Manifest:
 def read_plan(evaluation: Path) -> Plan:
     """Raises OSError or pydantic's ValidationError."""
     return Plan.model_validate_json((evaluation / PLAN).read_bytes())
+
+
+def write_datasets(evaluation: Path, files: Mapping[str, Path]) -> None:
+    """Where each environment's dataset lies here, by its id; written anew at every start."""
+    text = json.dumps({id_: str(path) for id_, path in files.items()}, indent=1)
+    write_durably(evaluation / DATASETS, text.encode())
+
+
+def dataset_of(evaluation: Path, environment: str) -> Path | None:
+    """The file that its learners map; None where the task has no datasets. Raises OSError."""
+    path = evaluation / DATASETS
+    if not path.exists():
+        return None
+    return Path(json.loads(path.read_bytes())[environment])
 
 
 def read_source(evaluation: Path, manifest: Manifest) -> bytes:

@@ -12,16 +12,13 @@ from pathlib import Path
 from harness.records import Provenance
 from harness.task import REPOSITORY
 
-PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "ale_py")
+PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "ale_py", "ogbench")
 """Those that change numbers; a manifest holds their versions."""
 
 
 def harness_version() -> str:
     """The installed version; empty for a checkout that was never installed."""
-    try:
-        return version("touchstone-rl")
-    except PackageNotFoundError:
-        return ""
+    return _installed("touchstone-rl")
 
 
 def harness_commit() -> str:
@@ -36,8 +33,16 @@ def harness_commit() -> str:
 
 
 def package_versions() -> dict[str, str]:
-    """Versions of `PACKAGES`, from their metadata alone: nothing is imported."""
-    return {name: version(name) for name in PACKAGES}
+    """Versions of those of `PACKAGES` that are there (a task may do without one), from their
+    metadata alone: nothing is imported."""
+    return {name: found for name in PACKAGES if (found := _installed(name))}
+
+
+def _installed(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
 
 
 def cpu_model() -> str:

@@ -37,6 +37,8 @@ class Conditions(NamedTuple):
     sandbox: Sandbox
     device: str
     numerics: Mapping[str, str]
+    datasets: Mapping[str, str] = {}
+    """SHA-256 of each environment's training file, by its id, where the task is offline."""
 
 
 def make_plan(conditions: Conditions) -> Plan:
@@ -106,6 +108,7 @@ def make_manifest(
             for seed in profile.seeds
         ),
         scales={each.environment.id: each.scale for each in environments if each.scale},
+        datasets=dict(conditions.datasets),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
@@ -120,6 +123,7 @@ def run_hash(plan: Plan, environment: Environment) -> str:
 
     So reference runs stay what they are when the scales are frozen from them.
     """
+    several = {"scored_exports"} if plan.profile.scored_exports else set()
     fixed = {
         "task_version": plan.task_version,
         "constants": dict(plan.constants),
@@ -135,6 +139,7 @@ def run_hash(plan: Plan, environment: Environment) -> str:
                 "eval_episodes",
                 "final_episodes",
             }
+            | several
         ),
     }
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()

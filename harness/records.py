@@ -48,11 +48,22 @@ class Verdict(Model):
     """The last lines of its output, escaped and cut. Not trusted, never parsed."""
 
 
-class Evaluation(Model):
-    """One exported policy, scored. Returns are raw sums of the environment's rewards."""
+class ExportMean(Model):
+    """What one of several exports that count together reached."""
 
     step: int
-    """Training steps that the policy had had."""
+    mean: FiniteFloat
+
+
+class Evaluation(Model):
+    """One exported policy, scored. Returns are raw sums of the environment's rewards.
+
+    Offline, a return is 100 where the episode ended in success and 0 elsewhere: a mean is a success
+    rate in percent.
+    """
+
+    step: int
+    """Training steps that the policy had had; the last, where several exports count together."""
     returns: tuple[FiniteFloat, ...]
     """By episode, in the order of the episodes' seeds. All episodes, always."""
     lengths: tuple[int, ...]
@@ -63,6 +74,8 @@ class Evaluation(Model):
     """Games that the harness stopped at their longest: counted as they stood."""
     settings: Mapping[str, str | int | float | bool] = Field(default_factory=dict)
     """Of the environments that it was played in; a curve's are those of its final evaluation."""
+    by_export: tuple[ExportMean, ...] = ()
+    """Where several exports count together: each one's share of the episodes, in this order."""
 
 
 class SecondEvaluation(Model):
@@ -108,6 +121,20 @@ class Provenance(Model):
     """Everything chosen once per machine that changes numbers: threads, BLAS, allocator."""
 
 
+class TrainingData(Model):
+    """What a policy of an offline task was trained on."""
+
+    dataset: str
+    """Stem of its file: "cube-single-play-v0"."""
+    transitions: int
+    sha256: str
+    """Of the training file."""
+    generator_seed: int | None
+    """Where it was made on this machine; None: the official file."""
+    episodes: int | None
+    """Of the training file, where it was made on this machine."""
+
+
 class Training(Model):
     """How the training of one run ended: written by its worker, before any final evaluation."""
 
@@ -118,7 +145,7 @@ class Training(Model):
     verdict: Verdict | None
     """None: trained to the end, and the final artefact is on disk."""
     steps: int
-    """Environment steps that the host executed."""
+    """Environment steps that the host executed; offline, gradient steps that it drew rows for."""
     episode_returns: tuple[float, ...]
     """Raw returns of the training episodes that ended, in order."""
     policy_sha256: str | None
@@ -126,6 +153,8 @@ class Training(Model):
     policy_bytes: int | None
     exports: tuple[int, ...]
     """Steps of the artefacts that were accepted, in order."""
+    scored_sha256: Mapping[int, str] = Field(default_factory=dict)
+    """Of the artefacts that count together, by step; empty where the last alone counts."""
     parameters: int | None
     """As the guest counted them: believed of honest submissions only."""
     thinking_seconds: float
@@ -138,6 +167,8 @@ class Training(Model):
     """UTC, ISO 8601."""
     ended: str
     environment_settings: Mapping[str, str | int | float | bool]
+    data: TrainingData | None = None
+    """Where the task is offline."""
     limits: Mapping[str, float]
     provenance: Provenance
 
@@ -262,6 +293,8 @@ class Manifest(Model):
     """The denominator of the score."""
     scales: Mapping[str, Scale]
     """By environment id; empty for a profile without scales."""
+    datasets: Mapping[str, str] = Field(default_factory=dict)
+    """SHA-256 of the training file of each environment of an offline task, by its id."""
     created: str
     """UTC, ISO 8601."""
 

@@ -93,7 +93,8 @@ class ShippedRun(Model):
     gymnasium: str
     mujoco: str
     ale_py: str = ""
-    """Empty in lines that are older than its being noted."""
+    """Empty in lines that are older than its being noted; so is the next."""
+    ogbench: str = ""
     numerics: str
     """Backends, "name=value; ..."."""
     harness_commit: str

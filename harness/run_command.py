@@ -10,17 +10,18 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.cli import ExitStatus
+from harness.datasets.places import DEFAULT_ROOT, DatasetError, command
 from harness.estimate import TooSmall, check_room
 from harness.intake.refusals import Refused
 from harness.intake.submission import Submission, assemble, judge, read
 from harness.numerics import choose
-from harness.task import TASKS, Environment, Profile, Task
+from harness.task import TASKS, Environment, OfflineDataset, Profile, Task
 
 PROFILE = "full"
 """Whose constants hold; only its steps are fewer."""
 DEFAULT_STEPS = 20_000
 DEFAULT_SEED = 42
-KNOWN = ("ENV", "SEED", "STEPS", "STOCK")
+KNOWN = ("ENV", "SEED", "STEPS", "STOCK", "DATASETS")
 
 
 class BadSetting(Exception):
@@ -35,6 +36,7 @@ class Request(NamedTuple):
     seed: int
     steps: int
     stock: bool
+    datasets_root: Path
 
 
 def parse(settings: Sequence[str]) -> Request:
@@ -56,6 +58,7 @@ def parse(settings: Sequence[str]) -> Request:
         _whole_number(given, "SEED", DEFAULT_SEED, smallest=0),
         _whole_number(given, "STEPS", DEFAULT_STEPS, smallest=1),
         given.get("STOCK") == "1",
+        Path(given.get("DATASETS") or DEFAULT_ROOT),
     )
 
 
@@ -70,6 +73,11 @@ def run(request: Request, path: Path, debugger: bool) -> ExitStatus:
     # Here, because it imports torch, which takes seconds: what is wrong above is said at once.
     from harness.bare_run import BareRun, shortened
 
+    try:
+        data = _data(request)
+    except DatasetError as error:
+        print(f"touchstone: {error}", file=sys.stderr)
+        return ExitStatus.INFRASTRUCTURE
     profile = shortened(request.task.profile(PROFILE), request.steps)
     buffer_bytes = request.environment.buffer_bytes(profile.buffer_size)
     print(_heading(request, profile, buffer_bytes), flush=True)
@@ -79,7 +87,7 @@ def run(request: Request, path: Path, debugger: bool) -> ExitStatus:
     except (OSError, TooSmall) as error:
         print(f"touchstone: {error}", file=sys.stderr)
         return ExitStatus.INFRASTRUCTURE
-    bare = BareRun(request.task, profile, request.environment, request.seed, backends)
+    bare = BareRun(request.task, profile, request.environment, request.seed, backends, data)
     try:
         bare.train(submission.source.decode(), lambda line: print(line, flush=True))
         returns = bare.evaluate(profile.eval_episodes)
@@ -91,12 +99,32 @@ def run(request: Request, path: Path, debugger: bool) -> ExitStatus:
         if debugger:
             pdb.post_mortem(error.__traceback__)
         return ExitStatus.UNSCORED_RUNS
+    what = "success rate in %" if data else "mean return"
     print(
-        f"final policy: mean return {np.mean(returns):,.1f} over {len(returns)} episodes "
+        f"final policy: {what} {np.mean(returns):,.1f} over {len(returns)} episodes "
         f"(std {np.std(returns, ddof=1):,.1f}); trained in {bare.seconds:,.0f} s. "
         "Not stored, not ranked."
     )
     return ExitStatus.SCORED
+
+
+def _data(request: Request) -> Path | None:
+    """The rows of an offline task's data; None for another task. Raises DatasetError."""
+    if not isinstance(request.environment, OfflineDataset):
+        return None
+    from harness.datasets.prepare import ready
+
+    having = next(
+        (
+            name
+            for name, profile in request.task.profiles.items()
+            if request.environment.id in profile.environments
+        ),
+        "",
+    )
+    make = command(request.task.name, having, request.datasets_root)
+    found = ready([request.environment], request.datasets_root, make, print)
+    return found[request.environment.id].path
 
 
 def _find(id_: str) -> tuple[Task, Environment]:
@@ -141,6 +169,12 @@ def _own_line(error: Exception, submission: Submission) -> str:
 
 def _heading(request: Request, profile: Profile, buffer_bytes: int) -> str:
     of_profile = request.task.profile(PROFILE)
+    if not of_profile.buffer_size:
+        return (
+            f"{request.environment.id}, seed {request.seed}, {request.steps:,} gradient steps "
+            f"({PROFILE}: {of_profile.total_timesteps:,}), a dataset of "
+            f"{buffer_bytes / (1 << 30):.2f} GiB; outside the sandbox, unranked"
+        )
     return (
         f"{request.environment.id}, seed {request.seed}, {request.steps:,} steps, the first "
         f"{profile.learning_starts:,} of them random ({PROFILE}: "

@@ -13,7 +13,7 @@ import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -73,9 +73,20 @@ class Environment(Model, ABC):
     def action_bytes(self) -> int:
         """Of one action, as the wire has it and as a trace keeps it."""
 
+    @property
+    def evaluation_bytes(self) -> int:
+        """Memory of one that is evaluated in, where that is worth counting."""
+        return 0
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        """What `args` holds of it alone, beside the numbers of the task and the profile."""
+        return {}
+
     @abstractmethod
     def buffer_bytes(self, capacity: int) -> int:
-        """Of the scaffold's replay buffer when it holds that many transitions."""
+        """Of the scaffold's replay buffer when it holds that many transitions; of an offline task's
+        dataset, whatever the capacity."""
 
 
 class ContinuousControl(Environment):
@@ -132,6 +143,77 @@ class AtariGame(Environment):
         return pixels.buffer_bytes(capacity)
 
 
+class Generator(Model):
+    """How a dataset is made on this machine, where it is not the official one."""
+
+    seed: int = Field(ge=0)
+    episodes: int = Field(gt=0)
+    """Of 1,001 rows each, in the training file."""
+    validation_episodes: int = Field(gt=0)
+    """In the file beside it."""
+
+
+class OfflineNumbers(Model):
+    """What an offline scaffold's config holds of one dataset. Guests get copies."""
+
+    alpha: float = Field(gt=0)
+    """Weight of staying close to the data. Source of its values: task.toml."""
+    discount: float = Field(gt=0, lt=1)
+    learning_rate: float = Field(gt=0)
+    """Adam's, of the critic and of the policy."""
+    tau: float = Field(gt=0, le=1)
+    """Share of an online network that enters its target at each step."""
+    q_agg: Literal["min", "mean"]
+    """How the critic's target makes one value of two."""
+    normalize_q_loss: bool
+    """Whether a policy's Q term is divided by the mean absolute Q."""
+    actor_hidden_dims: tuple[int, ...] = Field(min_length=1)
+    value_hidden_dims: tuple[int, ...] = Field(min_length=1)
+
+
+class OfflineDataset(ContinuousControl):
+    """A policy is trained from an OGBench dataset, and judged in the environment of its task.
+
+    `id` is the dataset's official single-task name where the files are the official ones, and a
+    name of our own where they are made here: such results compare with nothing published.
+    """
+
+    simulator: str
+    """The id that gymnasium registers: "cube-single-singletask-v0"."""
+    dataset: str
+    """Stem of the two files, without the task: "cube-single-play-v0"."""
+    transitions: int = Field(gt=0)
+    """In the training file."""
+    generator: Generator | None = None
+    """None: the official files."""
+    sha256: str | None = None
+    """Of the training file, in hex. None: whatever was seen first on a machine is kept to."""
+    validation_sha256: str | None = None
+    success_timing: Literal["pre", "post"]
+    """Whether success is that of the state before an action or after it (OGBench 1.1.0, and so all
+    that is published for FQL, had "post")."""
+    evaluation_mib: int = Field(default=0, ge=0)
+    """Memory of one environment of an evaluation: a robot arm's meshes are large."""
+    numbers: OfflineNumbers
+
+    @property
+    def evaluation_bytes(self) -> int:
+        return self.evaluation_mib << 20
+
+    @property
+    def shapes(self) -> dict[str, str | int | float]:
+        return super().shapes | {"observations": "dataset", "transitions": self.transitions}
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        return self.numbers.model_dump(mode="json")
+
+    def buffer_bytes(self, capacity: int) -> int:
+        from sandbox import rows  # with numpy, which a refusal of a text does without
+
+        return self.transitions * rows.row_bytes(self.observation_dim, self.action_dim)
+
+
 def _as_float32(number: float) -> float:
     """The nearest float32: the bound of an action space, as gymnasium has it."""
     (rounded,) = struct.unpack("<f", struct.pack("<f", number))
@@ -140,12 +222,16 @@ def _as_float32(number: float) -> float:
 
 def _kind(table: Any) -> str:
     """By what a table holds: an error then names the fields of its own kind alone."""
+    if isinstance(table, OfflineDataset) or (isinstance(table, Mapping) and "dataset" in table):
+        return "offline"
     actions = isinstance(table, Mapping) and "actions" in table
     return "atari" if actions or isinstance(table, AtariGame) else "continuous control"
 
 
 AnyEnvironment = Annotated[
-    Annotated[ContinuousControl, Tag("continuous control")] | Annotated[AtariGame, Tag("atari")],
+    Annotated[ContinuousControl, Tag("continuous control")]
+    | Annotated[AtariGame, Tag("atari")]
+    | Annotated[OfflineDataset, Tag("offline")],
     Discriminator(_kind),
 ]
 
@@ -202,13 +288,17 @@ class Profile(Model):
     """The visible ones, by id."""
     seeds: tuple[int, ...] = Field(min_length=1)
     total_timesteps: int = Field(gt=0)
-    learning_starts: int = Field(ge=0)
-    buffer_size: int = Field(gt=0)
+    """Environment steps; gradient steps where a task is offline."""
+    learning_starts: int = Field(default=0, ge=0)
+    buffer_size: int = Field(default=0, ge=0)
+    """0, and no warm-up, where a task is offline."""
     eval_freq: int = Field(gt=0)
     eval_episodes: int = Field(gt=0)
     """Episodes of each point of the learning curve."""
     final_episodes: int = Field(gt=0)
-    """Episodes of the final evaluation, whose mean return is the run's."""
+    """Episodes of the final evaluation, whose mean return is the run's: of each scored export."""
+    scored_exports: tuple[int, ...] = ()
+    """Steps of the exports that the final evaluation plays, ascending. None named: the last."""
     confirm: bool
     """Whether to show an estimate and ask before starting: the profile takes hours or days."""
     steps_per_second: float = Field(gt=0)
@@ -227,11 +317,23 @@ class Profile(Model):
                 raise ValueError(f"{what} are listed twice")
         if self.learning_starts > self.total_timesteps:
             raise ValueError("learning_starts is larger than total_timesteps")
+        if self.scored_exports:
+            if list(self.scored_exports) != sorted(set(self.scored_exports)):
+                raise ValueError("scored_exports are not in ascending order, each once")
+            missing = set(self.scored_exports) - set(self.export_steps())
+            if missing:
+                raise ValueError(f"scored_exports: nothing is exported at step {min(missing)}")
+            if self.scored_exports[-1] != self.total_timesteps:
+                raise ValueError("scored_exports: the last export is among those that count")
         return self
 
     def export_steps(self) -> tuple[int, ...]:
         """The steps at which a learner exports its policy: 0, every `eval_freq`, and the last."""
         return (*range(0, self.total_timesteps, self.eval_freq), self.total_timesteps)
+
+    def final_steps(self) -> tuple[int, ...]:
+        """The steps of the exports whose evaluations make the score."""
+        return self.scored_exports or (self.total_timesteps,)
 
 
 class Region(Model):
@@ -306,6 +408,8 @@ class Task(Model):
     """What `args` holds beside the profile's numbers. The guest gets copies."""
     environments: Mapping[str, AnyEnvironment]
     profiles: Mapping[str, Profile]
+    mirrors: tuple[str, ...] = ()
+    """Addresses of directories that hold the official datasets, tried in this order."""
 
     @classmethod
     def load(cls, name: str, root: Path = TASKS) -> Self:
@@ -423,12 +527,17 @@ def content_hash(model: BaseModel) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
+_LATER: Mapping[str, Any] = {"scored_exports": []}
+"""Fields that came later, with what says nothing: left out then, so that what began without them
+has the hash that it had."""
+
+
 def _without_wording(value: Any) -> Any:
     if isinstance(value, dict):
         return {
             key: _without_wording(each)
             for key, each in value.items()
-            if not _WORDING.fullmatch(key)
+            if not _WORDING.fullmatch(key) and (key not in _LATER or each != _LATER[key])
         }
     if isinstance(value, list):
         return [_without_wording(each) for each in value]

@@ -84,7 +84,11 @@ def unchecked(text: str, task: str = TASK) -> Submission:
 
 
 def evaluated_here(
-    submission: Submission, profile: Profile, directory: Path, task: str = TASK
+    submission: Submission,
+    profile: Profile,
+    directory: Path,
+    task: str = TASK,
+    dataset: Path | None = None,
 ) -> tuple[Record | None, Workbench]:
     """The first run of the profile, trained and then scored in this process."""
     present = conditions(profile, task=task)
@@ -96,7 +100,7 @@ def evaluated_here(
     (directory / PLAN).write_text(make_plan(present).model_dump_json())
     (directory / MANIFEST).write_text(manifest.model_dump_json())
     with bench.worker_lock():
-        train(manifest, make_plan(present), run, 1, submission.source, Bubblewrap(), bench)
+        train(manifest, make_plan(present), run, 1, submission.source, Bubblewrap(), bench, dataset)
     evaluator = Evaluator(directory, KEY)
     while evaluator.work():
         pass
@@ -109,6 +113,7 @@ def trained(
     directory: Path,
     sandbox: Bubblewrap | None = None,
     task: str = TASK,
+    dataset: Path | None = None,
 ) -> tuple[Training, Workbench]:
     """One real run: the first of the profile, to the end of its training."""
     present = conditions(profile, task=task)
@@ -123,6 +128,7 @@ def trained(
             submission.source,
             sandbox or Bubblewrap(),
             bench,
+            dataset,
         )
     return training, bench
 

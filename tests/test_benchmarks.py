@@ -9,12 +9,15 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
-from benchmarks import sb3, speed, speed_report
-from benchmarks.measuring import DQN, TD3, Asked, Stopwatch, Subject, Window, command_line
+from benchmarks import batches, made_up_data, sb3, speed, speed_report
+from benchmarks.measuring import DQN, FQL, TD3, Asked, Stopwatch, Subject, Window, command_line
 from harness.numerics import STOCK, TUNED
 from harness.task import REPOSITORY, Task
+from sandbox.guest.dataset import Dataset
 
 STEPS = 1_000
 # Steps/s by contender and round. The median of the ratios is not the ratio of the medians.
@@ -148,6 +151,23 @@ def test_dqn_is_held_against_a_plain_script(atari: dict[str, Any]) -> None:
     assert row(text, "DQN in a plain script")[1] == "190.0"
 
 
+def test_fql_is_held_against_a_plain_script_and_no_step_is_random(atari: dict[str, Any]) -> None:
+    atari["measurements"] = [each for each in atari["measurements"] if each["contender"] != "sb3"]
+    window = {"learning_starts": 0, "settling": 20, "steps": STEPS}
+    offline = {"task": "rl-offline-policy", "environment": "cube", "transitions": 12_345}
+
+    text = speed_report.render(atari | offline | {"window": window})
+
+    assert "--task rl-offline-policy` from benchmarks/speed-offline.json" in text
+    assert "1,000 steps of the learning phase, after 20 to settle; 3 round(s)" in text
+    assert "gradient step" in text
+    assert "- Dataset: 12,345 transitions" in text
+    # The median of 100/190, 120/192 and 90/180.
+    assert row(text, "in the sandbox against a plain script")[1:3] == ["≥ 0.97", "0.526"]
+    assert row(text, "learner's memory without its dataset")[2] == "250 MB"
+    assert "Stable-Baselines3" not in text
+
+
 def test_contenders_that_did_other_work_are_said(atari: dict[str, Any]) -> None:
     assert "the same network" not in speed_report.render(atari)
 
@@ -168,6 +188,7 @@ def test_contenders_that_did_other_work_are_said(atari: dict[str, Any]) -> None:
         (DQN, (500, 201, 1_500), "multiples of 4"),
         (DQN, (40, 20, 560), "epsilon"),  # a tenth of 620 is 62, and measured is from 60 on
         (DQN, (40, 24, 560), ""),
+        (FQL, (0, 1, 1), ""),
     ],
 )
 def test_a_window_in_which_contenders_differ_is_refused(
@@ -251,6 +272,57 @@ def test_the_clock_is_read_over_the_measured_steps_alone(
     assert (result["steps"], len(result["times"]), result["more"]) == (4, 5, 1)
 
 
+def test_offline_learning_begins_with_the_first_step(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("go\n"))
+    stopwatch = Stopwatch(Window(learning_starts=0, settling=2, steps=1))
+    assert capsys.readouterr().out == ""
+    stopwatch.tick()
+    assert capsys.readouterr().out == "ready\n"
+    stopwatch.tick()
+    stopwatch.tick()
+
+    assert stopwatch.result()["steps"] == 1
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--task", FQL.task, "--learning-starts", "5"], "no random steps"),
+        (["--learning-starts", "0"], "no random steps"),
+        (["--transitions", "100"], "for an offline task"),
+        (["--task", FQL.task, "--transitions", "0"], "at least 1"),
+        (["--task", FQL.task, "--contenders", "sb3"], "no contender 'sb3'"),
+    ],
+)
+def test_a_setting_that_the_task_has_not_is_refused(
+    arguments: list[str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["speed", *arguments])
+
+    with pytest.raises(SystemExit):
+        speed.main()
+    assert said in capsys.readouterr().err
+
+
+def test_made_up_rows_are_a_dataset_of_the_tasks_shapes(tmp_path: Path) -> None:
+    task = Task.load(FQL.task)
+    path = made_up_data.write(tmp_path, task, FQL.environment, 50)
+
+    dataset = Dataset(path, 28, 5, torch.device("cpu"))
+    batch = dataset.batch(np.arange(50), with_next_actions=True)
+    assert [each.shape for each in batch] == [(50, 28), (50, 5), (50,), (50,), (50, 28), (50, 5)]
+    assert all(0 <= each.min() < 0.2 < 0.8 < each.max() < 1 for each in batch)
+    changed = made_up_data.used_by(task, FQL.environment, path)
+    assert changed.environments[FQL.environment].transitions == 50
+    assert changed.environments.keys() == task.environments.keys()
+
+
 def test_render_reads_the_file_that_was_measured(content: dict[str, Any], tmp_path: Path) -> None:
     results = tmp_path / "speed.json"
     results.write_text(json.dumps(content))
@@ -318,6 +390,23 @@ def test_sandbox_bare_loop_and_plain_script_train_the_same_network() -> None:
     assert sandboxed["replay_buffer_bytes"] == (644 + 19 + 5) * 7_074
 
 
+def test_offline_sandbox_bare_loop_and_plain_script_train_the_same_network(tmp_path: Path) -> None:
+    """Six gradient steps at the sizes of `full`, four of them measured."""
+    benchmark = speed.made_up(speed.BENCHMARKS[FQL.task]._replace(transitions=900), tmp_path)
+    window = Window(learning_starts=0, settling=2, steps=4)
+
+    sandboxed, bare, script = (
+        speed.measure(benchmark, name, window, TUNED) for name in ("sandboxed", "bare", "script")
+    )
+
+    assert sandboxed["steps"] == bare["steps"] == script["steps"] == 4
+    assert sandboxed["exports"] == [0, 4, 6]  # one of them within the measured steps
+    assert sandboxed["weights_sha256"] == bare["weights_sha256"] == script["weights_sha256"]
+    # Networks, gradients and Adam's two averages, of 4.9 million parameters; the file is apart.
+    assert sandboxed["peak_memory_bytes"] > 4 * 4 * 4_000_000
+    assert sandboxed["replay_buffer_bytes"] == 0
+
+
 @needs_sb3
 @pytest.mark.parametrize(("subject", "updates"), [(TD3, 32), (DQN, 8)], ids=["TD3", "DQN"])
 def test_sb3_is_really_measured(subject: Subject, updates: int) -> None:
@@ -371,3 +460,40 @@ def test_a_full_replay_buffer_is_really_sampled(tmp_path: Path) -> None:
     assert measured["resident_bytes"] == pytest.approx(measured["buffer_bytes"], rel=0.1)
     assert 0 < measured["median_seconds"] <= measured["seconds_of_19_in_20"]
     assert row(done.stdout, "bytes a transition")[2] == "7,304"
+
+
+def test_batches_and_environments_of_an_offline_task_are_really_measured(tmp_path: Path) -> None:
+    results = tmp_path / "batches.json"
+    command = [sys.executable, "-m", "benchmarks.batches", "--results", str(results)]
+    counts = ["--transitions", "900", "--steps", "6", "--environments", "2", "--episode-steps", "3"]
+    done = subprocess.run(
+        [*command, *counts], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    measured = json.loads(results.read_text())
+
+    seconds = measured["batches"]["seconds"] | measured["environments"]["seconds"]
+    assert {name: each["times"] for name, each in seconds.items()} == {
+        "batch": 3,
+        "batch_with_next_actions": 3,
+        "update": 6,
+        "reset": 2,
+        "step": 6,
+    }
+    assert (measured["batches"]["transitions"], measured["batches"]["batch_size"]) == (900, 256)
+    assert all(0 < each["median"] <= each["of_19_in_20"] for each in seconds.values())
+    making, memory = (measured["environments"][name] for name in ("making_seconds", "memory_bytes"))
+    assert len(making) == len(memory) == 2
+    assert memory[1] > 50_000_000  # the meshes of an arm
+
+    # What it comes to, from figures that are easier to read.
+    times = {"times": 1, "of_19_in_20": 1.0}
+    for name, median in (("batch", 0.010), ("batch_with_next_actions", 0.001), ("update", 0.090)):
+        measured["batches"]["seconds"][name] = times | {"median": median}
+    measured["environments"]["making_seconds"] = [5.0, 1.0, 2.0]
+    measured["environments"]["memory_bytes"] = [400_000_000, 150_000_000, 170_000_000]
+    text = batches.render(measured)
+    assert row(text, "a batch")[3:] == ["10.00 %", "< 5 %", "**NOT MET**, by 100.0 %"]
+    assert row(text, "with next actions")[3:] == ["1.10 %", "< 5 %", "met, by 78.0 %"]
+    assert row(text, "made in")[1:] == ["8.00 s", "5.00 s", "1.50 s"]
+    assert row(text, "memory")[1:] == ["720 MB", "400 MB", "160 MB"]
+    assert row(done.stdout, "the gradient step")[1].endswith(" ms")

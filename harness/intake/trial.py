@@ -146,7 +146,12 @@ def _shapes(task: Task, heldout: HeldOut | None) -> tuple[list[list[Planned]], l
     for held, environments in ((False, task.environments), (True, hidden)):
         for each in environments.values():
             shape = json.dumps(
-                [each.shapes, task.budget.parameters(each), task.budget.artefact_bytes(each)]
+                [
+                    each.shapes,
+                    each.constants,
+                    task.budget.parameters(each),
+                    task.budget.artefact_bytes(each),
+                ]
             )
             planned = Planned(environment=each, heldout=held, scale=None)
             shapes.setdefault(shape, []).append(planned)
@@ -202,13 +207,17 @@ def _config(
     """What the guest is told. The constants are those of the profile that task.toml lists first,
     the real benchmark."""
     every = int(task.constants.get("train_frequency", 1))
-    constants = {**task.constants, "learning_starts": WARM_UP_STEPS}
+    profile = next(iter(task.profiles.values()))
+    constants = dict(task.constants)
+    warm_up = 0
+    if profile.buffer_size:
+        constants["learning_starts"] = warm_up = WARM_UP_STEPS
     if "target_network_frequency" in constants:
         constants["target_network_frequency"] = 2 * every  # what comes seldom is tried too
     plan = Plan(
         task=task.name,
         task_version=task.version,
-        profile=next(iter(task.profiles.values())),
+        profile=profile,
         environments=tuple(same[0] for same in shapes),
         budget=task.budget,
         constants=constants,
@@ -223,7 +232,7 @@ def _config(
         "frame_seconds": SECONDS,
         "environments": [
             environment_config(each.environment, plan, SEED, DEVICE)
-            | {"export_steps": (0, WARM_UP_STEPS + UPDATES * every)}
+            | {"export_steps": (0, warm_up + UPDATES * every)}
             for each in plan.environments
         ],
     }

@@ -42,13 +42,14 @@ def heldout_runs(manifest: Manifest, records: Sequence[Record]) -> HeldOutRuns |
 
 
 def manifest_for_submitter(manifest: Manifest) -> Manifest:
-    """The manifest with visible runs and scales only, and without the hash of the held-out file,
-    by which a guess at that file could be confirmed."""
+    """The manifest with visible runs, scales and datasets only, and without the hash of the
+    held-out file, by which a guess at that file could be confirmed."""
     visible = {run.environment for run in manifest.runs if not run.heldout}
     return manifest.model_copy(
         update={
             "runs": tuple(run for run in manifest.runs if not run.heldout),
             "scales": {id_: each for id_, each in manifest.scales.items() if id_ in visible},
+            "datasets": {id_: each for id_, each in manifest.datasets.items() if id_ in visible},
             "heldout_sha256": None,
             "ranked_reason": _without_names(manifest.ranked_reason, manifest),
         }

@@ -57,6 +57,11 @@ def make(environment: ContinuousControl) -> GymEnvironment:
             made: GymEnvironment = gymnasium.make(environment.id, disable_env_checker=True)
         except gymnasium.error.Error as error:
             raise EnvironmentMismatch(f"{environment.id}: {error}") from error
+    return checked(made, environment)
+
+
+def checked(made: GymEnvironment, environment: ContinuousControl) -> GymEnvironment:
+    """What was made. Raises EnvironmentMismatch where it is not what the task says."""
     space = made.action_space
     if not isinstance(space, gymnasium.spaces.Box) or made.spec is None:
         raise EnvironmentMismatch(f"{environment.id} has no continuous actions")
@@ -102,11 +107,17 @@ class SteppedEnvironment:
     """A time limit is part of these environments: no episode is stopped by us."""
 
     def __init__(self, environment: ContinuousControl) -> None:
-        self._made = make(environment)
-        self.settings = settings(self._made)
+        self._made = self._make(environment)
+        self.settings = self._settings(environment)
         self._bound = np.float32(environment.max_action)
         self.episode_return = 0.0
         self.episode_length = 0
+
+    def _make(self, environment: ContinuousControl) -> GymEnvironment:
+        return make(environment)
+
+    def _settings(self, environment: ContinuousControl) -> Settings:
+        return settings(self._made)
 
     def reset(self, seed: int | None) -> NDArray[np.float32]:
         """Begin an episode; float32 (O,). None goes on with the environment's own stream."""

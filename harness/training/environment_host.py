@@ -14,11 +14,12 @@ from typing import TypeVar
 from harness.guest_config import guest_config
 from harness.guest_session import GuestSession
 from harness.records import Manifest, Plan, Progress
-from harness.task import Environment
+from harness.task import Environment, OfflineDataset
 from harness.training.environments import family_of
 from harness.training.workbench import Workbench
 from harness.verdict import EvaluationFailed, GuestFault
 from sandbox import wire
+from sandbox.base import GUEST_DATA
 from sandbox.wire import MEBIBYTE, Frame, Kind, Malformed
 
 T = TypeVar("T")
@@ -97,6 +98,7 @@ class EnvironmentHost:
                 self._source,
                 self._manifest.device,
                 self._manifest.numerics,
+                GUEST_DATA if isinstance(self._environment, OfflineDataset) else "",
             )
         )
         self._session.await_({Kind.IMPORTED}, limits.start_seconds)

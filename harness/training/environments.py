@@ -12,9 +12,12 @@ from numpy.typing import NDArray
 
 from harness.keys import Purpose
 from harness.records import Plan
-from harness.task import AtariGame, Environment
+from harness.task import AtariGame, Environment, OfflineDataset
 
 Settings = Mapping[str, str | int | float | bool]
+
+POOL_SIZE = 10
+"""Environments that an evaluation steps together: one forward pass acts for all of them."""
 
 Start = Any
 """How an episode of an evaluation begins: a family's own, as its `starts` gives it."""
@@ -30,7 +33,8 @@ class EnvironmentMismatch(Exception):
 class TrainingEpisodes(Protocol):
     """The training environment of one run, episode after episode, in the frames of a learner.
 
-    Everything random in it follows from the run's seed.
+    Everything random in it follows from the run's seed. Offline there is none: a step is a batch,
+    whose rows are drawn here.
     """
 
     returns: list[float]
@@ -120,6 +124,10 @@ def family_of(environment: Environment) -> Family:
         from harness.training.atari import Atari
 
         return Atari()
+    if isinstance(environment, OfflineDataset):
+        from harness.training.offline import Offline
+
+        return Offline()
     from harness.training.continuous_control import Continuous
 
     return Continuous()

@@ -32,9 +32,17 @@ from harness.layout import (
 from harness.machine import provenance
 from harness.numerics import variables
 from harness.processes import die_with_parent
-from harness.records import Evaluation, Manifest, Plan, PlannedRun, Scored, SecondEvaluation
+from harness.records import (
+    Evaluation,
+    ExportMean,
+    Manifest,
+    Plan,
+    PlannedRun,
+    Scored,
+    SecondEvaluation,
+)
 from harness.task import Environment
-from harness.training.environments import EvaluatedEnvironment, Start, family_of
+from harness.training.environments import POOL_SIZE, EvaluatedEnvironment, Start, family_of
 from harness.training.run import EXIT_INFRASTRUCTURE, guest_limits
 from harness.training.workbench import Damaged, Workbench
 from harness.verdict import (
@@ -48,8 +56,6 @@ from sandbox import wire
 from sandbox.base import Sandbox, SandboxError, load_backend
 from sandbox.wire import Frame, Kind
 
-POOL_SIZE = 10
-"""Environments that are stepped together: one forward pass acts for all of them."""
 NICENESS = 10
 POLL_SECONDS = 0.2
 
@@ -172,9 +178,8 @@ class Evaluator:
             if step is not None and self._score_curve_point(run, bench, step):
                 return True
         for run, bench in self._benches():
-            step = self._final_step(bench)
-            if step is not None:
-                self._score_final(run, bench, step)
+            if self._is_due(bench):
+                self._score_final(run, bench)
                 return True
         return False
 
@@ -187,17 +192,17 @@ class Evaluator:
                     yield run, Workbench(last)
 
     @staticmethod
-    def _final_step(bench: Workbench) -> int | None:
-        """The step of an artefact that is to be scored for good, its learner being dead."""
+    def _is_due(bench: Workbench) -> bool:
+        """Whether what it exported is to be scored for good, its learner being dead."""
         if not bench.worker_gone() or bench.read_final() is not None:
-            return None
+            return False
         try:
             training = bench.read_training()
         except Damaged:
-            return None  # The harness notices too, and has the run trained again.
-        if training is None or training.verdict is not None or bench.has_failed_evaluation():
-            return None
-        return training.steps
+            return False  # The harness notices too, and has the run trained again.
+        if training is None or training.verdict is not None:
+            return False
+        return not bench.has_failed_evaluation()
 
     def _score_curve_point(self, run: PlannedRun, bench: Workbench, step: int) -> bool:
         """False where the run is being started again, and the artefact is gone or another's."""
@@ -211,13 +216,29 @@ class Evaluator:
         bench.write_curve_point(step, scored)
         return True
 
-    def _score_final(self, run: PlannedRun, bench: Workbench, step: int) -> None:
-        count, artefact = self._plan.profile.final_episodes, bench.read_export(step)
-        scored, episodes = self._score(run, bench, step, artefact, "final", count)
-        if episodes is not None:
-            scored = self._with_second(scored, run, bench, step, artefact, count)
-        if episodes is not None and scored.verdict is None:
-            scored = scored.model_copy(update={"trace_sha256": _write_trace(bench.trace, episodes)})
+    def _score_final(self, run: PlannedRun, bench: Workbench) -> None:
+        """Every export that counts, each from starts of its own; then the second evaluation.
+
+        An actor that fails with one of them, fails.
+        """
+        count, steps = self._plan.profile.final_episodes, self._plan.profile.final_steps()
+        evaluations: list[Evaluation] = []
+        played: list[Episodes] = []
+        for number, step in enumerate(steps):
+            artefact = bench.read_export(step)
+            first = number * count
+            scored, episodes = self._score(run, bench, step, artefact, "final", count, first)
+            if scored.evaluation is None or episodes is None:
+                bench.write_final(scored)
+                return
+            evaluations.append(scored.evaluation)
+            played.append(episodes)
+        if len(steps) > 1:
+            scored = scored.model_copy(update={"evaluation": _together(evaluations)})
+        scored = self._with_second(scored, run, bench, steps[-1], artefact, count)
+        if scored.verdict is None:
+            digest = _write_trace(bench.trace, steps, played)
+            scored = scored.model_copy(update={"trace_sha256": digest})
         bench.write_final(scored)
 
     def _with_second(
@@ -248,7 +269,9 @@ class Evaluator:
         artefact: bytes,
         purpose: Purpose,
         count: int,
+        first: int = 0,
     ) -> tuple[Scored, Episodes | None]:
+        """`count` episodes, from the starts numbered `first` on."""
         environment = self._plan.planned(run.environment).environment
         limits = self._plan.profile.limits
         slots = min(POOL_SIZE, count)
@@ -302,7 +325,8 @@ class Evaluator:
                     phase = f"acting with {export}"
                     pool = self._pool.take(environment, purpose == "second", slots)
                     acting = Acting(session, pool, environment)
-                    episodes = acting.play(family_of(environment).starts(purpose, count, seed))
+                    starts = family_of(environment).starts(purpose, first + count, seed)
+                    episodes = acting.play(starts[first:])
             except (GuestFault, Vanished) as fault:
                 verdict = settle(
                     fault,
@@ -340,14 +364,34 @@ def _current_export(bench: Workbench, step: int) -> bytes | None:
         return None
 
 
-def _write_trace(path: Path, episodes: Episodes) -> str:
-    """Store the final evaluation's actions, enough to simulate it again; SHA-256 of the file."""
+def _together(evaluations: Sequence[Evaluation]) -> Evaluation:
+    """One evaluation of several exports, ascending by step, all of whose episodes count alike."""
+    returns = [each for one in evaluations for each in one.returns]
+    return Evaluation(
+        step=evaluations[-1].step,
+        returns=tuple(returns),
+        lengths=tuple(each for one in evaluations for each in one.lengths),
+        mean=float(np.mean(returns)),
+        thinking_seconds=sum(one.thinking_seconds for one in evaluations),
+        stopped=sum(one.stopped for one in evaluations),
+        settings=evaluations[-1].settings,
+        by_export=tuple(ExportMean(step=one.step, mean=one.mean) for one in evaluations),
+    )
+
+
+def _write_trace(path: Path, steps: Sequence[int], played: Sequence[Episodes]) -> str:
+    """Store the final evaluation's actions, enough to simulate it again; SHA-256 of the file.
+
+    One line an episode, `steps` being those of the exports that played them, one after the other.
+    """
     temporary = path.with_suffix(".tmp.npz")
+    lengths = [each for episodes in played for each in episodes.lengths]
     np.savez_compressed(
         temporary,
-        seed_index=np.arange(len(episodes.lengths), dtype=np.int32),
-        lengths=np.array(episodes.lengths, dtype=np.int32),
-        actions=np.concatenate(episodes.actions),
+        step=np.repeat(np.array(steps, dtype=np.int64), [len(each.lengths) for each in played]),
+        seed_index=np.arange(len(lengths), dtype=np.int32),
+        lengths=np.array(lengths, dtype=np.int32),
+        actions=np.concatenate([each for episodes in played for each in episodes.actions]),
     )
     with temporary.open("rb") as file:
         os.fsync(file.fileno())

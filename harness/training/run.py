@@ -9,16 +9,18 @@ failure, with its reason on stderr.
 import hashlib
 import sys
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.guest_config import replay_buffer_bytes
 from harness.guest_session import GuestSession
-from harness.layout import attempt_directory, read_manifest, read_plan, read_source
+from harness.layout import attempt_directory, dataset_of, read_manifest, read_plan, read_source
 from harness.machine import provenance
 from harness.numerics import variables
 from harness.processes import die_with_parent
-from harness.records import Manifest, Plan, PlannedRun, Training, Verdict
+from harness.records import Manifest, Plan, PlannedRun, Training, TrainingData, Verdict
+from harness.task import Environment, OfflineDataset
 from harness.training.environment_host import EnvironmentHost
 from harness.training.workbench import Workbench
 from harness.verdict import (
@@ -45,12 +47,16 @@ def train(
     source: bytes,
     sandbox: Sandbox,
     bench: Workbench,
+    dataset: Path | None = None,
 ) -> Training:
     """Train one run and write its `training.json`. The caller holds the bench's lock.
 
+    `dataset`: the file that the learner of an offline task maps.
     Raises InfrastructureError, and then has written nothing.
     """
     environment = plan.planned(run.environment).environment
+    if dataset is None and isinstance(environment, OfflineDataset):
+        raise InfrastructureError("nobody has said where its dataset lies")
     limits = guest_limits(plan, replay_buffer_bytes(environment, plan))
     time_limits = plan.profile.limits
     artefact_cap = plan.budget.artefact_bytes(environment)
@@ -70,6 +76,7 @@ def train(
             policy_sha256=None if artefact is None else hashlib.sha256(artefact).hexdigest(),
             policy_bytes=None if artefact is None else len(artefact),
             exports=tuple(host.exports),
+            scored_sha256={} if artefact is None else _digests(bench, plan.profile.scored_exports),
             parameters=host.parameters,
             thinking_seconds=session.thinking_seconds,
             wall_seconds=time.monotonic() - began,
@@ -78,6 +85,7 @@ def train(
             started=started.isoformat(timespec="seconds"),
             ended=datetime.now(UTC).isoformat(timespec="seconds"),
             environment_settings=host.settings,
+            data=_data(manifest, environment),
             limits={
                 "memory_bytes": limits.memory_bytes,
                 "processes": limits.processes,
@@ -100,6 +108,7 @@ def train(
         wire.learner_caps(environment.action_bytes, artefact_cap),
         time_limits.frame_seconds,
         time_limits.thinking_seconds,
+        dataset,
     ) as session:
         host = EnvironmentHost(
             session, environment, plan, run.seed, source.decode(), manifest, bench
@@ -123,6 +132,24 @@ def train(
             training = ended(None, artefact, None)
         bench.write_training(training)
     return training
+
+
+def _digests(bench: Workbench, steps: Sequence[int]) -> dict[int, str]:
+    return {step: hashlib.sha256(bench.read_export(step)).hexdigest() for step in steps}
+
+
+def _data(manifest: Manifest, environment: Environment) -> TrainingData | None:
+    """What it was trained on, for its record."""
+    if not isinstance(environment, OfflineDataset):
+        return None
+    made = environment.generator
+    return TrainingData(
+        dataset=environment.dataset,
+        transitions=environment.transitions,
+        sha256=manifest.datasets.get(environment.id, ""),
+        generator_seed=None if made is None else made.seed,
+        episodes=None if made is None else made.episodes,
+    )
 
 
 def guest_limits(plan: Plan, buffer_bytes: int) -> Limits:
@@ -151,6 +178,7 @@ def main(evaluation: Path, run_id: str, attempt: int) -> int:
                 read_source(evaluation, manifest),
                 load_backend(manifest.sandbox),
                 bench,
+                dataset_of(evaluation, run.environment),
             )
     except (InfrastructureError, SandboxError, OSError) as error:
         print(f"{run_id}: {error}", file=sys.stderr)

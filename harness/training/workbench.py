@@ -129,6 +129,11 @@ class Workbench:
                 artefact = self.read_export(training.steps)
                 if hashlib.sha256(artefact).hexdigest() != training.policy_sha256:
                     raise ValueError("the final artefact is not the one that was trained")
+                for step, digest in training.scored_sha256.items():
+                    if hashlib.sha256(self.read_export(step)).hexdigest() != digest:
+                        raise ValueError(
+                            f"the artefact of step {step} is not the one that was made"
+                        )
         except FileNotFoundError as error:
             if not self._training.exists():
                 return None

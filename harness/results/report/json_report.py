@@ -4,7 +4,14 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from harness.records import Evaluation, Manifest, Record, SecondEvaluation, Verdict
+from harness.records import (
+    Evaluation,
+    Manifest,
+    Record,
+    SecondEvaluation,
+    TrainingData,
+    Verdict,
+)
 from harness.results.submitter import (
     HeldOutRuns,
     heldout_runs,
@@ -50,6 +57,8 @@ class RunReport(Model):
     second one, and where the first was worth nothing."""
     memorised: bool
     """Whether that is less than half."""
+    data: TrainingData | None
+    """What it was trained on, where the task is offline; returns are success rates in percent."""
     curve: tuple[CurvePoint, ...]
     """Evaluations during training, by step."""
     steps: int
@@ -134,6 +143,7 @@ def _run(record: Record, counts: bool, z: float | None, path: str) -> RunReport:
         second=second,
         kept=second.kept(first.mean) if first and second else None,
         memorised=result(record).memorised,
+        data=training.data,
         curve=tuple(
             CurvePoint(step=each.step, mean_return=each.mean, episodes=len(each.returns))
             for each in record.curve

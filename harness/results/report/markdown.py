@@ -19,9 +19,16 @@ PATCH_LINES = 5_000
 WIDTH = 24
 """Most characters of a sparkline."""
 
-HOW_TO_READ = """\
+HOW_TO_READ_RETURNS = """\
 - A return is the raw sum of rewards of an episode; a run's mean return is that of its final
-  evaluation, made after training ended: the last policy's, never the best one's.
+  evaluation, made after training ended: the last policy's, never the best one's."""
+
+HOW_TO_READ_SUCCESS = """\
+- Success is that of an episode's last step, in percent of all episodes. A run's is that of its
+  final evaluation, made after training ended: the mean over the exports that count, never the best
+  one's. A policy that never succeeds has 0, which is a score."""
+
+HOW_TO_READ = """\
 - A run's normalised value is (return - floor) / (ceiling - floor), but at least 0; a run that ended
   without a score counts as 0. The floor is the better of a random and an idle policy, the ceiling
   the best reference algorithm.
@@ -46,10 +53,12 @@ def to_markdown(report: Report) -> str:
         _environments(report),
         _runs(report),
         _second_evaluation(report),
+        _exports(report),
+        _data(report),
         _failures(report.runs),
         _how_it_was_made(report),
         _change(report.patch),
-        f"## How to read this\n\n{HOW_TO_READ}",
+        f"## How to read this\n\n{_how_to_read_means(report)}\n{HOW_TO_READ}",
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
 
@@ -115,7 +124,9 @@ def _environments(report: Report) -> str:
         )
         for each in report.summary.environments
     ]
-    header = ("environment", "", "runs scored", "mean return", "std", "score", "floor", "ceiling")
+    header = (
+        *("environment", "", "runs scored", _mean(report), "std", "score", "floor", "ceiling"),
+    )
     text = (
         "## Environments\n\nMean and standard deviation are of the runs with a score; "
         f"the score counts the others as 0.\n\n{_table(header, rows)}"
@@ -159,7 +170,7 @@ def _runs(report: Report) -> str:
         if not run.attempt
     ]
     header = (
-        *("environment", "seed", "attempt", "verdict", "mean return", "normalised"),
+        *("environment", "seed", "attempt", "verdict", _mean(report), "normalised"),
         *("learning curve", "first to last", "record"),
     )
     return (
@@ -217,6 +228,70 @@ def _second_evaluation(report: Report) -> str:
         f"## Second evaluation\n\n{HOW_TO_READ_THE_SECOND}\n\n"
         f"{_table(by_environment, environments)}\n\n{_table(by_run, runs)}"
     )
+
+
+def _is_offline(report: Report) -> bool:
+    return any(run.data is not None for run in report.runs)
+
+
+def _mean(report: Report) -> str:
+    """What a column of means is called."""
+    return "success, %" if _is_offline(report) else "mean return"
+
+
+def _how_to_read_means(report: Report) -> str:
+    return HOW_TO_READ_SUCCESS if _is_offline(report) else HOW_TO_READ_RETURNS
+
+
+def _exports(report: Report) -> str:
+    """Each of the exports that count together; nothing where the last alone counts."""
+    several = [(run, run.final) for run in report.runs if run.final and run.final.by_export]
+    if not several:
+        return ""
+    rows = [
+        (
+            markdown(run.environment),
+            str(run.seed),
+            _attempt(run),
+            ", ".join(f"{_number(each.mean)} (step {each.step:,})" for each in final.by_export),
+            _number(final.mean),
+        )
+        for run, final in several
+    ]
+    header = ("environment", "seed", "attempt", "by export", _mean(report))
+    return (
+        "## Exports that count\n\nA run's result is the mean over these policies, each of which "
+        f"played its share of the final episodes.\n\n{_table(header, rows)}"
+    )
+
+
+def _data(report: Report) -> str:
+    """What was learned from; nothing for a task with environments in training."""
+    used = {(run.environment, run.data) for run in report.runs if run.data}
+    if not used:
+        return ""
+    order = {each.id: index for index, each in enumerate(report.summary.environments)}
+    rows = [
+        (
+            markdown(environment),
+            markdown(data.dataset),
+            f"{data.transitions:,}",
+            "OGBench's file"
+            if data.generator_seed is None
+            else f"made here: seed {data.generator_seed}, {data.episodes} episodes",
+            markdown(data.sha256),
+        )
+        for environment, data in sorted(used, key=lambda each: order[each[0]])
+    ]
+    made_here = any(data.generator_seed is not None for _, data in used)
+    note = (
+        "Data that were made here are not OGBench's files, and fewer: what is reached on them "
+        "compares with nothing that is published.\n\n"
+        if made_here
+        else ""
+    )
+    header = ("environment", "dataset", "transitions", "where from", "training file, SHA-256")
+    return f"## Data\n\n{note}{_table(header, rows)}"
 
 
 def _attempt(run: RunReport) -> str:
