@@ -22,6 +22,7 @@ from sandbox.guest.client import environment_of
 from sandbox.guest.dataset import OfflineBatch
 from sandbox.guest.parameters import count_by_module
 from sandbox.guest.policy import WHOLE_MODULE, export_policy, load_policy
+from sandbox.guest.shapes import BadAction
 from sandbox.guest.source import act, load_actor, load_source, seed_everything
 from tests.support import accepted, unchecked
 
@@ -119,7 +120,7 @@ def guest(environment):
     """What a learner or an actor has of that table."""
     plan = Plan(
         task=TASK,
-        task_version=1,
+        task_version=TASK_.version,
         profile=TASK_.profile("smoke"),
         environments=(Planned(environment=environment, heldout=False, scale=None),),
         budget=TASK_.budget,
@@ -468,8 +469,6 @@ def test_next_actions_are_the_datas_where_they_are_asked_for_and_none_elsewhere(
 def test_what_is_exported_is_the_policy_and_nothing_of_the_critic(name):
     environment = ALL["pointmaze-medium-navigate-100"]
     learner = learner_of(reference(name), environment)
-    shapes = {tuple(each.shape) for each in learner.critic.parameters()}
-    assert (256, 4) in shapes  # of a first layer: two numbers observed and two of an action
     artefact = export_policy(learner.policy)
     assert artefact[:1] == WHOLE_MODULE
     policy = load_policy(artefact, build=None, device=CPU)
@@ -573,7 +572,8 @@ NETWORKS = '{"slow": nn.Linear(O, A), "fast": nn.Linear(O, A)}'
 
 @pytest.mark.parametrize("returned", ["{}", "None", "[nn.Linear(O, A)]", "nn.Linear(O, A)"])
 def test_networks_that_are_no_dict_of_some_are_refused_by_the_methods_name(returned):
-    with pytest.raises(TypeError, match=r"create_policy_networks returned .* dict"):
+    words = r"create_policy_networks returned (\w+; a dict|nothing that has parameters)"
+    with pytest.raises((TypeError, ValueError), match=words):
         learner_of(source_of(MIXED.replace(NETWORKS, returned)))
 
 
@@ -587,14 +587,14 @@ def tried(text, tmp_path):
     ("old", "new", "words"),
     [
         ('return ["slow"]', 'return ["critic"]', "get_target_update_modules names 'critic'"),
-        ('return {"slow"', '{"slow"', "create_policy_networks returned None: a dict"),
+        ('return {"slow"', '{"slow"', "create_policy_networks returned NoneType; a dict"),
         ("return temperature *", "return 0 if temperature else", "sample_actions returned int"),
     ],
     ids=["a target of no network", "no networks", "no tensor"],
 )
 def test_the_trial_names_the_method_that_returned_something_else(tmp_path, old, new, words):
     found = tried(MIXED.replace(old, new), tmp_path)
-    assert found.rule == "trial-crashed"
+    assert found.rule in ("trial-crashed", "bad-action")
     assert words in found.message
     assert "at the shapes of antmaze-large-navigate-singletask-v0" in found.message
 
@@ -786,3 +786,117 @@ def test_it_passes_at_every_shape_as_it_was_written(path):
         # The critics alone are two thirds of the largest reference.
         assert 0.67 * each.environment.reference_parameters < each.parameters <= each.budget
         assert 0 < each.policy_bytes <= each.policy_cap
+
+
+# ---- what a method may return ----
+
+
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        ("loss", "compute_actor_loss returned Tensor; a loss and a dict"),
+        ("None", "compute_actor_loss returned NoneType; a loss and a dict"),
+        ("(loss, None)", "compute_actor_loss returned NoneType for metrics"),
+        ("(loss.item(), {})", "compute_actor_loss returned float for a loss"),
+        ("(loss.detach(), {})", "compute_actor_loss returned a loss without gradients"),
+        ("(loss * torch.ones(3), {})", r"compute_actor_loss returned a loss of shape \(3,\)"),
+    ],
+)
+def test_a_loss_that_is_none_is_refused_by_the_methods_name(returned, words):
+    learner = learner_of(source_of(LOSES.replace("RETURNED", returned)))
+    with pytest.raises(TypeError, match=words):
+        learner.update(single(batch()))
+
+
+LOSES = """
+class PolicyTrainer:
+    def __init__(self, observation_dim, action_dim, config):
+        self.observation_dim, self.action_dim = observation_dim, action_dim
+
+    def create_policy_networks(self):
+        return nn.ModuleDict({"actor": nn.Linear(self.observation_dim, self.action_dim)})
+
+    def compute_actor_loss(self, networks, batch, critic):
+        loss = networks["actor"](batch.observations).square().mean()
+        return RETURNED
+
+    def sample_actions(self, networks, observations, temperature):
+        return networks["actor"](observations)
+"""
+
+
+def test_a_module_dict_is_a_dict_and_the_loops_own_metrics_are_not_overwritten():
+    region = LOSES.replace("RETURNED", '(loss, {"q": 8.0, "own": 7.0})')
+    logged = learner_of(source_of(region)).update(single(batch()))
+    assert logged["own"] == 7.0
+    assert logged["q"] != 8.0
+    assert logged.keys() == {"own", "q", "critic_loss", "actor_loss"}
+
+
+@pytest.mark.parametrize("name", ["values", "q.1", ""])
+def test_a_network_with_a_name_that_torch_does_not_take_is_refused_by_name(name):
+    region = LOSES.replace('{"actor": ', f"{{{name!r}: ").replace("nn.ModuleDict({", "({")
+    with pytest.raises(ValueError, match=f"a network cannot be called {name!r}"):
+        learner_of(source_of(region))
+
+
+def test_a_target_follows_the_buffers_of_its_network():
+    region = """
+class Normalised(nn.Linear):
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.register_buffer("mean", torch.zeros(sizes[0]))
+
+    def forward(self, observations):
+        if self.training:
+            self.mean.lerp_(observations.mean(dim=0), 0.1)
+        return super().forward(observations - self.mean)
+
+
+class PolicyTrainer:
+    def __init__(self, observation_dim, action_dim, config):
+        self.sizes = (observation_dim, action_dim)
+
+    def create_policy_networks(self):
+        return {"actor": Normalised(*self.sizes)}
+
+    def get_target_update_modules(self):
+        return "actor"
+
+    def compute_actor_loss(self, networks, batch, critic):
+        return networks["actor"](batch.observations).square().mean(), {}
+
+    def sample_actions(self, networks, observations, temperature):
+        return networks["actor"](observations)
+"""
+    learner = learner_of(source_of(region))
+    for seed in range(3):
+        learner.update(single(batch(seed)))
+    mean = learner.policy.networks["actor"].mean
+    assert mean.abs().min() > 0
+    assert torch.equal(learner.targets["actor"].mean, mean)
+    assert not torch.equal(learner.targets["actor"].weight, learner.policy.networks["actor"].weight)
+
+
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        ("networks['actor'](observations)[0]", "shape"),
+        ("networks['actor'](observations).numpy()", "ndarray; a tensor"),
+    ],
+)
+def test_actions_of_another_kind_are_refused_in_training_too(returned, words):
+    region = LOSES.replace("RETURNED", "(loss, {})")
+    region = region.replace(
+        '        return networks["actor"](observations)\n', f"        return {returned}\n"
+    )
+    with pytest.raises(BadAction, match=f"sample_actions returned {words}"):
+        learner_of(source_of(region)).update(single(batch()))
+
+
+def test_actions_in_double_precision_are_taken_as_single():
+    region = LOSES.replace("RETURNED", "(loss, {})").replace(
+        'return networks["actor"](observations)\n',
+        'return networks["actor"](observations).double()\n',
+    )
+    assert learner_of(source_of(region)).update(single(batch()))

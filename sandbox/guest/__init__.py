@@ -12,6 +12,12 @@ from sandbox.guest.numerics import acting, adam, memory_format, soft_update, to_
 from sandbox.guest.parameters import check_budget
 from sandbox.guest.policy import export_policy
 from sandbox.guest.replay import ReplayBuffer
+from sandbox.guest.returned import (
+    checked_actions,
+    checked_loss,
+    checked_names,
+    checked_networks,
+)
 
 __all__ = [
     "MLP",
@@ -28,6 +34,10 @@ __all__ = [
     "acting",
     "adam",
     "check_budget",
+    "checked_actions",
+    "checked_loss",
+    "checked_names",
+    "checked_networks",
     "export_policy",
     "memory_format",
     "soft_update",

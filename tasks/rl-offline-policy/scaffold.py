@@ -27,6 +27,10 @@ from sandbox.guest import (
     VectorFieldActor,
     adam,
     check_budget,
+    checked_actions,
+    checked_loss,
+    checked_names,
+    checked_networks,
     export_policy,
     soft_update,
 )
@@ -111,21 +115,17 @@ class PolicyTrainer:
 class Policy(nn.Module):
     """What is exported, and all that acts: the trainer and the networks that it created."""
 
-    def __init__(self, trainer: PolicyTrainer):
+    def __init__(self, trainer: PolicyTrainer, action_dim: int):
         super().__init__()
-        networks = trainer.create_policy_networks()
-        if not isinstance(networks, Mapping) or not networks:
-            raise TypeError(f"create_policy_networks returned {networks!r:.80}: a dict is needed")
         self.trainer = trainer
-        self.networks = nn.ModuleDict(networks)
+        self.action_dim = action_dim
+        self.networks = checked_networks(trainer.create_policy_networks())
 
     def sample(self, networks: Networks, obs: torch.Tensor, temperature: float) -> torch.Tensor:
         """The trainer's actions for these observations, clipped, (B, A)."""
         with torch.no_grad():
             actions = self.trainer.sample_actions(networks, obs, temperature)
-        if not isinstance(actions, torch.Tensor):
-            raise TypeError(f"sample_actions returned {type(actions).__name__}: a tensor is needed")
-        return actions.clamp(-1.0, 1.0)
+        return checked_actions(actions, obs, self.action_dim)
 
 
 class Learner:
@@ -144,23 +144,16 @@ class Learner:
         ).to(device)
         self.target_critic = copy.deepcopy(self.critic).requires_grad_(False)
         self.trainer = PolicyTrainer(env.observation_dim, env.action_dim, config)
-        self.policy = Policy(self.trainer).to(device)
-        self.targets = self.make_targets()
+        self.policy = Policy(self.trainer, env.action_dim).to(device)
+        # Slow copies of the networks that the trainer wants one of.
+        names = optional(self.trainer, "get_target_update_modules", ())
+        self.targets = {
+            name: copy.deepcopy(self.policy.networks[name]).requires_grad_(False)
+            for name in checked_names(names, self.policy.networks)
+        }
         self.with_next_actions = bool(optional(self.trainer, "needs_next_actions", False))
         self.critic_optimizer = adam(self.critic.parameters(), config.learning_rate)
         self.policy_optimizer = adam(self.policy.networks.parameters(), config.learning_rate)
-
-    def make_targets(self) -> dict[str, nn.Module]:
-        """Copies of the networks that the trainer wants a slow copy of."""
-        networks = self.policy.networks
-        names = tuple(optional(self.trainer, "get_target_update_modules", ()))
-        for name in names:
-            if name not in networks:
-                raise ValueError(
-                    f"get_target_update_modules names {name!r}; create_policy_networks made: "
-                    f"{', '.join(networks)}"
-                )
-        return {name: copy.deepcopy(networks[name]).requires_grad_(False) for name in names}
 
     def update(self, batch: OfflineBatch) -> dict:
         """One gradient step, of the critic and of the policy; what to log.
@@ -174,7 +167,8 @@ class Learner:
 
         self.critic.requires_grad_(False)
         networks = self.policy.networks
-        actor_loss, metrics = self.trainer.compute_actor_loss(networks, batch, self.evaluate)
+        returned = self.trainer.compute_actor_loss(networks, batch, self.evaluate)
+        actor_loss, metrics = checked_loss(returned)
         self.policy_optimizer.zero_grad()
         actor_loss.backward()
         self.critic.requires_grad_(True)
@@ -184,8 +178,11 @@ class Learner:
         soft_update(self.target_critic, self.critic, self.config.tau)
         for name, target in self.targets.items():
             soft_update(target, networks[name], self.config.tau)
-        fixed = {"critic_loss": critic_loss.detach(), "q": values.detach().mean()}
-        return fixed | {"actor_loss": actor_loss.detach(), **metrics}
+            # What a network keeps beside its parameters (running statistics) is copied as it is.
+            for slow, fast in zip(target.buffers(), networks[name].buffers(), strict=True):
+                slow.copy_(fast)
+        own = {"critic_loss": critic_loss, "q": values.mean(), "actor_loss": actor_loss}
+        return {**metrics, **{name: each.detach() for name, each in own.items()}}
 
     def critic_target(self, batch: OfflineBatch) -> torch.Tensor:
         """Reward plus the discounted value of the policy's next action, (B,)."""
@@ -202,8 +199,9 @@ class Learner:
 
 
 def optional(trainer: PolicyTrainer, method: str, otherwise):
-    """What the trainer's method returns, where it has one."""
-    return getattr(trainer, method)() if hasattr(trainer, method) else otherwise
+    """What the trainer's method returns, where it has one; a plain attribute is as good."""
+    value = getattr(trainer, method, otherwise)
+    return value() if callable(value) else value
 
 
 def build(env: DatasetEnvironment) -> Learner:

@@ -291,13 +291,14 @@ _TRIAL: dict[str, Rule] = {
         "A submission is tried on made-up data before it trains: built, updated a few times, "
         "exported and asked, at the shapes of every environment.",
         "Correct what the message or the traceback shows; do not exit. Sizes come from what the "
-        "algorithm is built with alone: obs_dim and action_dim, or envs.",
+        "algorithm is built with alone: obs_dim and action_dim, envs, or observation_dim, "
+        "action_dim and config.",
     ),
     "bad-action": Rule(
         "Actions are arrays of the shape and the kind of numbers that the task names.",
         "Return finite numbers, (action_dim,) from select_action and (B, action_dim) from "
-        "get_action; where actions are numbered, integers (1,) from select_action, each from 0 to "
-        "n - 1, and finite values (B, n) from QNetwork.",
+        "get_action or sample_actions; where actions are numbered, integers (1,) from "
+        "select_action, each from 0 to n - 1, and finite values (B, n) from QNetwork.",
     ),
     "reload-differs": Rule(
         "A policy is scored after its export, in another process that runs the same source.",
