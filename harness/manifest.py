@@ -128,7 +128,10 @@ def run_hash(plan: Plan, environment: Environment) -> str:
         "task_version": plan.task_version,
         "constants": dict(plan.constants),
         "environment": environment.model_dump(
-            exclude={"reference_parameters", "reference_policy_parameters", "floor"}
+            exclude={
+                *("reference_parameters", "reference_policy_parameters", "floor"),
+                *("evaluation_mib", "sha256", "validation_sha256"),
+            }
         ),
         "profile": plan.profile.model_dump(
             include={

@@ -67,6 +67,10 @@ class Pool:
         self._what: tuple[Environment, bool] | None = None
         self._kept: list[EvaluatedEnvironment] = []
 
+    def holds(self, environment: Environment) -> bool:
+        """Whether it has environments of that kind now: making others may take seconds."""
+        return self._what is not None and self._what[0] == environment
+
     def take(
         self, environment: Environment, second: bool, count: int
     ) -> list[EvaluatedEnvironment]:
@@ -184,12 +188,16 @@ class Evaluator:
         return False
 
     def _benches(self) -> Iterator[tuple[PlannedRun, Workbench]]:
-        for run in self._manifest.runs:
+        """Of the runs that have begun and have no record; those that the pool can play first."""
+        for run in sorted(self._manifest.runs, key=self._needs_other_environments):
             begun = attempts(self._directory, run.id)
             if begun:
                 last = attempt_directory(self._directory, run.id, begun[-1])
                 if not (last / RECORD).exists():
                     yield run, Workbench(last)
+
+    def _needs_other_environments(self, run: PlannedRun) -> bool:
+        return not self._pool.holds(self._plan.planned(run.environment).environment)
 
     @staticmethod
     def _is_due(bench: Workbench) -> bool:
