@@ -4,7 +4,7 @@
 # data's actions; the policy imitates each action by its advantage over that. In IQL the critic
 # learns from that value network too; here it is the task's, which asks the policy.
 
-ALPHA = 10.0  # inverse temperature, of advantages in units of the mean absolute value
+ALPHA = 2.0  # inverse temperature, of advantages in units of their standard deviation
 EXPECTILE = 0.9
 MAX_WEIGHT = 100.0
 
@@ -31,7 +31,7 @@ class PolicyTrainer:
         weight = torch.where(advantage > 0, EXPECTILE, 1.0 - EXPECTILE)
         value_loss = (weight * advantage.square()).mean()
 
-        scaled = advantage.detach() / q.abs().mean()
+        scaled = advantage.detach() / (advantage.detach().std() + 1e-6)
         weight = torch.exp(ALPHA * scaled).clamp(max=MAX_WEIGHT)
         likelihood = networks["actor"](batch.observations).log_prob(batch.actions)
         actor_loss = -(weight * likelihood).mean()
