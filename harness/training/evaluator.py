@@ -176,28 +176,36 @@ class Evaluator:
         self._pool = Pool()
 
     def work(self) -> bool:
-        """Score one artefact, if there is one; whether there was."""
-        for run, bench in self._benches():
+        """Score one artefact, if there is one; whether there was.
+
+        First what can be played in the environments that are there: making others may take long.
+        """
+        open_runs = list(self._benches())
+        here = [each for each in open_runs if self._has_environments_of(each[0])]
+        return self._work_on(here) or self._work_on(open_runs)
+
+    def _work_on(self, open_runs: Sequence[tuple[PlannedRun, Workbench]]) -> bool:
+        for run, bench in open_runs:
             step = next_export(bench)
             if step is not None and self._score_curve_point(run, bench, step):
                 return True
-        for run, bench in self._benches():
+        for run, bench in open_runs:
             if self._is_due(bench):
                 self._score_final(run, bench)
                 return True
         return False
 
     def _benches(self) -> Iterator[tuple[PlannedRun, Workbench]]:
-        """Of the runs that have begun and have no record; those that the pool can play first."""
-        for run in sorted(self._manifest.runs, key=self._needs_other_environments):
+        """Of the runs that have begun and have no record."""
+        for run in self._manifest.runs:
             begun = attempts(self._directory, run.id)
             if begun:
                 last = attempt_directory(self._directory, run.id, begun[-1])
                 if not (last / RECORD).exists():
                     yield run, Workbench(last)
 
-    def _needs_other_environments(self, run: PlannedRun) -> bool:
-        return not self._pool.holds(self._plan.planned(run.environment).environment)
+    def _has_environments_of(self, run: PlannedRun) -> bool:
+        return self._pool.holds(self._plan.planned(run.environment).environment)
 
     @staticmethod
     def _is_due(bench: Workbench) -> bool:
