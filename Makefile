@@ -70,19 +70,22 @@ Touchstone trains and scores submitted reinforcement-learning algorithms.
       WORKERS=2               runs at once; else what cores and memory allow
       YES=1  RERUN=1          do not ask; append an attempt to each run without a score
       STORE=directory         where records and the key are; else runs/
+      DATASETS=directory      where an offline task's data are; else datasets/
       STOCK=1                 numeric backends as torch and glibc come: slower
   make run SUB= ENV=Hopper-v4 train one run outside the sandbox, unranked, to look inside
-      SEED=7 STEPS=50000      which and how long; PDB=1: a debugger where it raises; STOCK=1
-  make datasets TASK=         an offline task's data: made or fetched, checked, prepared; PROFILE=,
-      DATASETS=directory      HELDOUT= as above; where they are; else datasets/
+      SEED=7 STEPS=50000      which and how long; PDB=1: a debugger where it raises; STOCK=1,
+                              DATASETS= as above
+  make datasets TASK=         have an offline task's data made or fetched, checked and prepared;
+                              PROFILE=, HELDOUT=, DATASETS= as above
   make references TASK=       evaluate the reference algorithms; PROFILE=, HELDOUT=, WORKERS=, YES=,
-      SHIP=1                  STORE=, STOCK= as above; write their runs into the task's directory
+                              STORE=, STOCK=, DATASETS= as above
+      SHIP=1                  write their runs into the task's directory
   make leaderboard TASK=      rebuild and show it; PROFILE=, HELDOUT=, STORE= as above
       FOR_SUBMITTER=1         without held-out runs
   make export TASK= CURVES=   learning curves into a .parquet or .csv; PROFILE=, STORE=,
                               FOR_SUBMITTER= as above
   make bench                  steps/s against Stable-Baselines3: idle machine, 11 minutes;
-                              TASK=rl-value-atari: DQN's
+                              TASK=rl-value-atari: DQN's; rl-offline-policy: FQL's
   make test                   TESTS=tests/test_wire.py: these alone; JOBS=1: one after the other
   make lint                   ruff, mypy, import contracts
   make setup                  what the others do first; PYTHON=python3.12: with that one

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.cli import ExitStatus
-from harness.datasets import places
+from harness.datasets import places, simulator
 from harness.datasets.fetch import Fetcher
 from harness.datasets.generate import duration, generate
 from harness.datasets.places import DatasetError
@@ -33,6 +33,11 @@ def run(
     command = places.command(task.name, profile.name, root, heldout_option)
     problems: list[str] = []
     try:
+        simulator.version()  # before anything is fetched for a machine that has no use for it
+    except DatasetError as error:
+        lines.complain(str(error))
+        return ExitStatus.INFRASTRUCTURE
+    try:
         _announce(environments, root, lines)
         fetcher = Fetcher(root, task.mirrors, lines.say, lines.show)
         for environment in environments:
@@ -46,21 +51,25 @@ def run(
                 if str(error) not in problems:  # two tasks may share a dataset
                     lines.complain(str(error))
                 problems.append(str(error))
-    except OSError as error:
-        lines.complain(str(error))
-        return ExitStatus.INFRASTRUCTURE
+            except OSError as error:
+                problems.append(f"{environment.id}, in {root}: {error}")
+                lines.complain(problems[-1])
     except KeyboardInterrupt:
-        lines.complain("interrupted; the same command goes on from here")
+        lines.complain(
+            "interrupted; files that are whole are kept, the same command makes the rest"
+        )
         return ExitStatus.INTERRUPTED
     return ExitStatus.INFRASTRUCTURE if problems else ExitStatus.SCORED
 
 
 def _announce(environments: Sequence[OfflineDataset], root: Path, lines: "_Lines") -> None:
     """What is not there yet, before the first minute of waiting for it."""
+    announced = set()
     for environment in environments:
         wanted = places.files(environment, root)
-        if not wanted.missing():
+        if not wanted.missing() or wanted in announced:
             continue
+        announced.add(wanted)
         made = environment.generator
         if made is None:
             lines.say(f"{environment.id}: to be fetched into {wanted.training.parent}")

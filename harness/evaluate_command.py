@@ -36,7 +36,7 @@ from harness.records import Manifest
 from harness.results.leaderboard import Current, Evaluated, to_table
 from harness.results.publish import write_leaderboard, write_reports
 from harness.results.store import OtherSchema, Say, Store
-from harness.results.summary import RecordsError, Summary
+from harness.results.summary import RecordsError, Summary, last_attempts
 from harness.results.untrusted import one_line
 from harness.task import HeldOut, OfflineDataset, Profile, Task, TaskError, plan
 from harness.training.environments import EnvironmentMismatch, family_of
@@ -119,6 +119,17 @@ def run_references(request: Request, ship: bool) -> ExitStatus:
         store = Store(request.store_root.absolute())
         evaluations = store.evaluations(task.name, profile.name, say)
         made = [each for each in evaluations if each.manifest.evaluation in ids]
+        finished = {
+            each.manifest.evaluation
+            for each in made
+            if len(last_attempts(each.manifest, each.records)) == len(each.manifest.runs)
+        }
+        if finished != ids:
+            return _fail(
+                worst or ExitStatus.INFRASTRUCTURE,
+                f"{len(ids) - len(finished)} of {len(ids)} references have not finished here. Runs "
+                "are shipped all together: those that were shipped are left as they are",
+            )
         try:
             say(f"reference runs: {references.write(task, profile, made)}")
         except (OSError, ValidationError, RecordsError) as error:

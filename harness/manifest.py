@@ -19,7 +19,7 @@ _NOT_COMPARED = frozenset({"created", "form", "scales", "ranked", "ranked_reason
 backends, which a resume takes from the manifest whatever it would choose itself. (The numbers of
 scales are in the hashes of the profile and of the held-out list.)"""
 
-_OF_THE_MACHINE = frozenset({"python", "packages"})
+_OF_THE_MACHINE = frozenset({"python", "packages", "datasets"})
 """Fields that matter as long as something is still to be run."""
 
 
@@ -156,6 +156,10 @@ def obey(manifest: Manifest, fresh: Manifest, finished: bool) -> None:
     changed = {name for name, version in kept.items() if version != before["packages"][name]}
     for each in (before, now):
         each["packages"] = {name: each["packages"].get(name) for name in sorted(changed)}
+    for id_ in {*before["datasets"], *now["datasets"]}:
+        if before["datasets"].get(id_) == now["datasets"].get(id_):
+            before["datasets"].pop(id_, None)  # What differs is what is named.
+            now["datasets"].pop(id_, None)
     ignored = _NOT_COMPARED | (_OF_THE_MACHINE if finished else frozenset())
     different = [
         f"  {field}: begun with {_short(before[field])}, now {_short(now[field])}"

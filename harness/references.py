@@ -95,6 +95,8 @@ class ShippedRun(Model):
     ale_py: str = ""
     """Empty in lines that are older than its being noted; so is the next."""
     ogbench: str = ""
+    dataset_sha256: str = ""
+    """Of the training file of an offline task."""
     numerics: str
     """Backends, "name=value; ..."."""
     harness_commit: str
@@ -266,6 +268,7 @@ def _manifest(task: Task, profile: Profile, heldout: HeldOut, runs: list[Shipped
             for seed in profile.seeds
         ),
         scales={each.environment.id: each.scale for each in environments if each.scale},
+        datasets={run.environment: run.dataset_sha256 for run in runs if run.dataset_sha256},
         created=min(run.started for run in runs),
     )
 
@@ -316,6 +319,7 @@ def _line(stored: Stored, record: Record) -> ShippedRun:
         sandbox=stored.manifest.sandbox,
         python=origin.python,
         **_versions(origin.packages),
+        dataset_sha256=training.data.sha256 if training.data else "",
         numerics="; ".join(f"{name}={value}" for name, value in origin.numerics.items()),
         harness_commit=origin.harness_commit,
         evaluation=record.evaluation,

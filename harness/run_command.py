@@ -1,5 +1,6 @@
 """What `touchstone run` does: one training in this process, for a submission's own author."""
 
+import os
 import pdb
 import sys
 import traceback
@@ -58,7 +59,7 @@ def parse(settings: Sequence[str]) -> Request:
         _whole_number(given, "SEED", DEFAULT_SEED, smallest=0),
         _whole_number(given, "STEPS", DEFAULT_STEPS, smallest=1),
         given.get("STOCK") == "1",
-        Path(given.get("DATASETS") or DEFAULT_ROOT),
+        Path(given.get("DATASETS") or os.environ.get("TOUCHSTONE_DATASETS") or DEFAULT_ROOT),
     )
 
 
@@ -114,11 +115,12 @@ def _data(request: Request) -> Path | None:
         return None
     from harness.datasets.prepare import ready
 
+    heldout = request.task.load_heldout()
     having = next(
         (
             name
             for name, profile in request.task.profiles.items()
-            if request.environment.id in profile.environments
+            if request.environment.id in (*profile.environments, *heldout.profiles.get(name, ()))
         ),
         "",
     )

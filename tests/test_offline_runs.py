@@ -11,21 +11,25 @@ import pytest
 
 from harness.bare_run import BareRun
 from harness.datasets.generate import generate
-from harness.datasets.prepare import Ready, ready
+from harness.datasets.prepare import Ready, ready, verify
 from harness.estimate import EVALUATOR_BYTES, estimate
 from harness.intake.submission import Submission, accept
 from harness.keys import evaluation_seed
+from harness.layout import write_datasets
 from harness.manifest import ManifestDiffers, make_plan, obey
 from harness.numerics import TUNED
-from harness.records import Record
+from harness.records import Record, TrainingData
 from harness.results.report.json_report import build_report, to_json
 from harness.results.report.markdown import to_markdown
 from harness.task import REPOSITORY, OfflineDataset, Profile, Task, content_hash
 from harness.training.evaluator import Acting, Evaluator
 from harness.training.offline import Offline
+from harness.training.run import EXIT_INFRASTRUCTURE
+from harness.training.run import main as worker
 from harness.training.workbench import Damaged, Workbench
 from harness.verdict import InfrastructureError
 from sandbox.wire import Frame, Kind
+from tests.builders import manifest, record
 from tests.support import KEY, accepted, conditions, evaluated_here, touchstone, trained, unchecked
 
 TASK = "rl-offline-policy"
@@ -176,8 +180,39 @@ def test_the_exports_that_count_are_all_played_from_starts_of_their_own(
         assert trace["step"].tolist() == [2, 2, 4, 4]
         assert trace["seed_index"].tolist() == [0, 1, 2, 3]
         assert trace["actions"].shape == (sum(record.final.lengths), 2)
-    seeds = {evaluation_seed(KEY, TASK, 1, MAZE, 42, "final", index) for index in range(4)}
-    assert len(seeds) == 4
+
+
+def replayed(index: int, actions: np.ndarray) -> np.ndarray:
+    """Where those actions lead from the start of that number."""
+    judged = Offline().evaluated(maze(), second=False)
+    obs = judged.reset(evaluation_seed(KEY, TASK, 1, MAZE, 42, "final", index))
+    for action in actions:
+        obs, _ = judged.step(action)
+    return obs
+
+
+def test_each_export_was_played_from_the_starts_that_its_trace_names(
+    tmp_path: Path, data: Ready
+) -> None:
+    # Its actions tell where it stood: they are the place itself, scaled down.
+    shows = STANDS_STILL.replace(
+        "return torch.zeros(len(observations), self.action_dim)", "return observations / 100"
+    )
+    _, bench = run(
+        accepted(shows, tmp_path, TASK),
+        tmp_path / "run",
+        data,
+        total_timesteps=4,
+        eval_freq=2,
+        scored_exports=(2, 4),
+    )
+    with np.load(bench.trace) as trace:
+        firsts = trace["actions"][np.cumsum(trace["lengths"]) - trace["lengths"]]
+        named = trace["seed_index"].tolist()
+    assert named == [0, 1, 2, 3]
+    for index, first in zip(named, firsts, strict=True):
+        assert np.allclose(first, replayed(index, np.empty((0, 2))) / 100)
+    assert len({tuple(each) for each in firsts.tolist()}) == 4
 
 
 def test_their_artefacts_are_named_by_hash_and_kept(
@@ -263,6 +298,22 @@ def test_an_episode_is_the_same_whichever_environment_of_the_pool_plays_it() -> 
 
     for alone, together in zip(played(1), played(3), strict=True):
         assert np.array_equal(alone, together)
+
+
+def test_a_robot_arms_episode_follows_from_its_seed_whatever_was_played_before() -> None:
+    cubes = task().environments["cube-single-play-100"]
+    fresh, used = (Offline().evaluated(cubes, second=False) for _ in range(2))
+    used.reset(5)
+    for _ in range(20):
+        used.step(np.ones(5, dtype=np.float32))
+    actions = np.random.default_rng(0).uniform(-1, 1, (20, 5)).astype(np.float32)
+    for seed in (3, 4):
+        one, other = fresh.reset(seed), used.reset(seed)
+        assert np.array_equal(one, other)
+        for action in actions:
+            assert np.array_equal(fresh.step(action)[0], used.step(action)[0])
+    # A reset shakes the scene with actions of its own; those are seeded too.
+    assert fresh._made.unwrapped.action_space is fresh._made.unwrapped.action_space
 
 
 def test_judging_leaves_numpys_global_generator_as_it_was() -> None:
@@ -356,6 +407,24 @@ def test_a_step_more_than_the_profile_has_or_an_action_ends_the_run(
     assert training.steps <= 3
 
 
+def test_data_that_were_damaged_since_the_start_are_no_fault_of_the_submission(
+    tmp_path: Path, data: Ready, several: tuple[Record, Workbench, Path]
+) -> None:
+    _, _, directory = several
+    theirs = tmp_path / data.path.name
+    shutil.copyfile(data.path, theirs)
+    shutil.copyfile(data.path.with_suffix(".json"), theirs.with_suffix(".json"))
+    verify(theirs)
+    with theirs.open("r+b") as file:
+        file.seek(-5, 2)
+        file.write(b"?")
+    evaluation = tmp_path / "evaluation"
+    shutil.copytree(directory, evaluation, ignore=shutil.ignore_patterns("runs"))
+    write_datasets(evaluation, {MAZE: theirs})
+    assert worker(evaluation, f"{MAZE}-s42", 1) == EXIT_INFRASTRUCTURE
+    assert not list(evaluation.glob("runs/*/attempt-1/training.json"))
+
+
 def test_data_that_are_gone_are_no_fault_of_the_submission(tmp_path: Path) -> None:
     for dataset in (None, tmp_path / "nowhere.npy"):
         with pytest.raises(InfrastructureError):
@@ -365,19 +434,15 @@ def test_data_that_are_gone_are_no_fault_of_the_submission(tmp_path: Path) -> No
 # --- what an evaluation holds to ------------------------------------------------------------------
 
 
-def with_data(digest: str):
-    return conditions(profile(), task=TASK)._replace(datasets={MAZE: digest})
-
-
-def test_a_resume_with_other_data_is_refused_and_names_them(tmp_path: Path) -> None:
-    from harness.manifest import make_manifest
-
-    submission = accept(task(), FQL)
-    before = make_manifest(with_data("a" * 64), submission, "fql", "key")
-    now = make_manifest(with_data("b" * 64), submission, "fql", "key")
-    with pytest.raises(ManifestDiffers, match="datasets"):
-        obey(before, now, finished=False)
-    obey(before, before, finished=False)
+def test_a_resume_with_other_data_is_refused_and_names_them() -> None:
+    same, before, now = "0" * 64, "a" * 64, "b" * 64
+    begun = manifest("fql").model_copy(update={"datasets": {"first": same, "second": before}})
+    resumed = begun.model_copy(update={"datasets": {"first": same, "second": now}})
+    with pytest.raises(ManifestDiffers, match=r"datasets: begun with .'second': 'aaa") as told:
+        obey(begun, resumed, finished=False)
+    assert "first" not in str(told.value)
+    obey(begun, begun, finished=False)
+    obey(begun, resumed, finished=True)  # which trains nothing any more
 
 
 def test_other_tasks_have_the_hashes_that_they_had_before_there_were_exports_that_count() -> None:
@@ -467,7 +532,12 @@ def test_smoke_runs_on_data_made_here_and_its_report_says_so(tmp_path: Path, roo
     digest = json.loads((report.parent / "manifest.json").read_text())["datasets"][MAZE]
     assert digest in text
 
-    # What has finished can be read again where the data are gone; another run cannot begin.
+    # What has finished can be read again where the data are gone; nothing else can begin.
+    other = touchstone(
+        *("eval", TASK, FQL, "--profile", "smoke", "--store", tmp_path / "store"),
+        *("--name", "another", "--datasets", tmp_path / "nothing"),
+    )
+    assert other.returncode == 5
     again = touchstone(
         "eval",
         TASK,
@@ -483,16 +553,26 @@ def test_smoke_runs_on_data_made_here_and_its_report_says_so(tmp_path: Path, roo
 
 
 def test_a_submitter_sees_nothing_of_held_out_data() -> None:
-    from tests.builders import manifest, record
-
     told = manifest("fql", visible=["seen"], heldout=["hidden-dataset"], seeds=(42,))
-    told = told.model_copy(update={"datasets": {"seen": "7" * 64, "hidden-dataset": "9" * 64}})
-    records = [record(told, name, 42, 50.0) for name in ("seen", "hidden-dataset")]
-    report = build_report(told, records, lambda each: "record.json", for_submitter=True)
-    for text in (to_json(report), to_markdown(report)):
-        assert "hidden-dataset" not in text
-        assert "9" * 64 not in text
-    assert "7" * 64 in to_json(report)
+    digests = {"seen": "7" * 64, "hidden-dataset": "9" * 64}
+    told = told.model_copy(update={"datasets": digests})
+    records = [
+        record(told, name, 42, 50.0, training={"data": learned_from(f"{name}-v0", digest)})
+        for name, digest in digests.items()
+    ]
+    for for_submitter, shown in ((False, True), (True, False)):
+        report = build_report(told, records, lambda each: "record.json", for_submitter)
+        for text in (to_json(report), to_markdown(report)):
+            assert "seen-v0" in text
+            assert "7" * 64 in text
+            assert ("hidden-dataset" in text) is shown
+            assert ("9" * 64 in text) is shown
+
+
+def learned_from(stem: str, digest: str) -> TrainingData:
+    return TrainingData(
+        dataset=stem, transitions=5, sha256=digest, generator_seed=None, episodes=None
+    )
 
 
 def test_run_here_trains_on_the_same_data(tmp_path: Path, root: Path) -> None:

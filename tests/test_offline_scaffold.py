@@ -467,7 +467,7 @@ def test_next_actions_are_the_datas_where_they_are_asked_for_and_none_elsewhere(
 
 @pytest.mark.parametrize("name", REFERENCES)
 def test_what_is_exported_is_the_policy_and_nothing_of_the_critic(name):
-    environment = ALL["pointmaze-medium-navigate-100"]
+    environment = ALL["pointmaze-medium-navigate-5"]
     learner = learner_of(reference(name), environment)
     artefact = export_policy(learner.policy)
     assert artefact[:1] == WHOLE_MODULE
@@ -733,8 +733,7 @@ def test_parameters_in_the_tables_are_those_of_the_largest_reference(id_):
         "antmaze-large-navigate-singletask-v0",
         "antmaze-large-navigate-singletask-task3-v0",
         "cube-single-play-100",
-        "pointmaze-medium-navigate-100",
-        "pointmaze-large-navigate-300",
+        "pointmaze-medium-navigate-5",
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*precision lowered by casting to float32")
@@ -758,7 +757,7 @@ def test_tables_of_one_simulator_agree():
 
 def test_a_generated_dataset_has_a_thousand_transitions_an_episode():
     made = [each for each in ALL.values() if each.generator]
-    assert len(made) == 5
+    assert {each.generator.seed for each in made} == {0, 1}  # visible ones, and held-out ones
     for each in made:
         assert each.transitions == 1000 * each.generator.episodes
 

@@ -1,5 +1,6 @@
 """Whether a dataset's file holds what the task says: layout, types, lengths, ends, whose it is."""
 
+import errno
 import zipfile
 import zlib
 from pathlib import Path
@@ -61,6 +62,8 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files if name in wanted}
     except _DAMAGED as error:
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise  # The disk's fault: what stands in the file is not known.
         raise Unfit(f"damaged ({error})") from error
 
 

@@ -1,16 +1,18 @@
 """Makes the two files of a dataset on this machine, in the layout of the official ones.
 
 What a file holds follows from the generator's numbers in the task's table, to the bit: every
-episode has a seed of its own, so neither their order nor the number of processes matters. (Another
-build of MuJoCo or numpy may round differently.)
+episode has a seed of its own, so neither their order nor the number of processes matters. The
+processes that play them use the arithmetic of a CPU with AVX2, whatever more theirs has. (Another
+build of MuJoCo, numpy or the C library may round differently all the same.)
 """
 
+import contextlib
 import functools
 import json
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -18,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from harness import machine
 from harness.datasets import checksums
 from harness.datasets.demonstrations import ROWS, Demonstrator, Episode, demonstrator, seconds
 from harness.datasets.places import DatasetError, Part, Say, Show, files
@@ -29,6 +32,15 @@ VERSION = 1
 """Of what is made from the same numbers."""
 PROVENANCE = "provenance"
 """The array in a file that was made here which says what it is; OGBench's loader passes it over."""
+
+_ARITHMETIC = {
+    "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR",
+    "OPENBLAS_CORETYPE": "Haswell",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+"""Read when numpy and OpenBLAS are imported: AVX-512's sines and products round otherwise."""
+_PROCESS_BYTES = 500 << 20
+"""One that plays: 475 MiB measured with a robot arm, imports included."""
 
 _STREAMS = {Part.TRAINING: 0, Part.VALIDATION: 1}
 
@@ -45,7 +57,8 @@ def generate(
 ) -> None:
     """Make those of an environment's two files that are not there.
 
-    `workers`: processes that play episodes at once; 0: one a core; 1: this one plays them itself.
+    `workers`: processes that play episodes at once; 0: what cores and memory allow; 1: none, this
+    one plays them itself, with the arithmetic that it has.
     Raises DatasetError where no scripted policy makes this dataset, or a process was killed.
     """
     wanted = files(environment, root)
@@ -64,7 +77,7 @@ def duration(environment: OfflineDataset, root: Path) -> float:
     assert made is not None
     missing = [part for part, path in files(environment, root).parts() if not path.exists()]
     episodes = sum(_episodes(made, part) for part in missing)
-    return episodes * seconds(environment.dataset) / min(_cores(), max(episodes, 1))
+    return episodes * seconds(environment.dataset) / min(_processes(), max(episodes, 1))
 
 
 def _make(environment: OfflineDataset, part: Part, path: Path, show: Show, workers: int) -> None:
@@ -76,7 +89,7 @@ def _make(environment: OfflineDataset, part: Part, path: Path, show: Show, worke
         for index in range(count)
     ]
     episodes: list[Episode] = []
-    for episode in _played(environment.dataset, seeds, min(workers or _cores(), count)):
+    for episode in _played(environment.dataset, seeds, workers):
         episodes.append(episode)
         show(f"{environment.dataset}, {part}: {len(episodes)} of {count} episodes")
     columns = Episode(*(np.concatenate(each) for each in zip(*episodes, strict=True)))
@@ -98,13 +111,15 @@ def _played(
         return
     # Spawned: a fork of a process with threads (BLAS has some) may hang.
     pool = ProcessPoolExecutor(
-        workers,
+        min(workers or _processes(), len(seeds)),
         mp_context=multiprocessing.get_context("spawn"),
         initializer=_become_worker,
         initargs=(os.getpid(),),
     )
     try:
-        yield from pool.map(functools.partial(_play, dataset), seeds)
+        with _environment(_ARITHMETIC):  # in which they are started
+            episodes = pool.map(functools.partial(_play, dataset), seeds)
+        yield from episodes
     except BrokenProcessPool as error:
         raise DatasetError(
             f"{dataset}: a process that made it was killed (was there enough memory?); the same "
@@ -112,6 +127,21 @@ def _played(
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """For what is started in the block."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _become_worker(parent: int) -> None:
@@ -132,5 +162,5 @@ def _episodes(made: Generator, part: Part) -> int:
     return made.episodes if part is Part.TRAINING else made.validation_episodes
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
+def _processes() -> int:
+    return max(1, min(machine.cores(), machine.available_memory_bytes() // _PROCESS_BYTES))

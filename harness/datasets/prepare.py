@@ -85,6 +85,18 @@ def ready(
         raise DatasetError(f"{error.filename or root}: {error.strerror or error}") from error
 
 
+def verify(path: Path) -> None:
+    """Hold a prepared file against what was written beside it. Raises DatasetError, OSError.
+
+    `ready` has done so when an evaluation began; a run may begin days later.
+    """
+    note = _Note.model_validate_json(_note(path).read_bytes())
+    if checksums.sha256_of(path) != note.sha256:
+        raise DatasetError(
+            f"{path}: damaged since it was prepared. Remove it; the next start makes it anew"
+        )
+
+
 def _ready(environment: OfflineDataset, root: Path, command: str, say: Say) -> Ready:
     sources = places.files(environment, root)
     made_here = environment.generator is not None
@@ -171,7 +183,13 @@ def _relabelled(environment: OfflineDataset, training: Path) -> dict[str, NDArra
     with simulator.own_stream(), simulator.quiet():
         made = simulator.make(environment.simulator)
         _check_maze(made.unwrapped, dataset["qpos"])
-        relabel_dataset(environment.simulator, made, dataset)
+        try:
+            relabel_dataset(environment.simulator, made, dataset)
+        except (AssertionError, AttributeError, IndexError, KeyError, ValueError) as error:
+            raise Unfit(
+                f"{environment.simulator} does not tell which of its states are successes "
+                f"({error!r}): is it a single-task simulator, and that of this dataset?"
+            ) from error
         made.close()
     return dataset
 

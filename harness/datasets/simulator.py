@@ -34,7 +34,8 @@ def version() -> str:
     except importlib.metadata.PackageNotFoundError as error:
         raise DatasetError(
             "OGBench is not installed here; requirements.lock leaves it out on Python 3.13, for "
-            "which labmaze, which it brings along, has no wheel. Use Python 3.11 or 3.12"
+            "which labmaze, which it brings along, has no wheel. Set up with another one: "
+            "make setup PYTHON=python3.12"
         ) from error
 
 

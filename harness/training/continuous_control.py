@@ -100,7 +100,7 @@ def settings(made: GymEnvironment) -> Settings:
 class SteppedEnvironment:
     """One environment, stepped with finite float32 actions that are clipped to its bounds.
 
-    Raw rewards are summed here and nowhere else: no wrapper and no info key is relied upon.
+    Raw rewards are summed here and nowhere else: no wrapper is relied upon.
     """
 
     stopped = False

@@ -1,8 +1,9 @@
 """Scores artefacts: steps the evaluation environments itself and asks a fresh actor for actions.
 
 `python -m harness.training.evaluator EVALUATION KEY PARENT` is the one low-priority evaluator that
-an evaluation has on a machine: it watches the runs and scores what they export, oldest step first,
-one actor at a time, until it is ended. The final evaluation of a run begins when its learner is
+an evaluation has on a machine: it watches the runs and scores what they export, one actor at a
+time, until it is ended; of a run the oldest step first, and first those runs for whose environment
+it has a pool. The final evaluation of a run begins when its learner is
 dead.
 """
 
@@ -318,6 +319,8 @@ class Evaluator:
         export = f"the export of step {step}" + (f" with {differs.how}" if differs else "")
         phase = f"importing the source to evaluate {export}"
         acting: Acting | None = None
+        # Before a guest is there: what fails here is no fault of its.
+        pool = self._pool.take(environment, purpose == "second", slots)
         with GuestSession(
             self._sandbox,
             guest_limits(self._plan, 0),
@@ -339,7 +342,6 @@ class Evaluator:
                         "thinking time of the evaluation",
                     )
                     phase = f"acting with {export}"
-                    pool = self._pool.take(environment, purpose == "second", slots)
                     acting = Acting(session, pool, environment)
                     starts = family_of(environment).starts(purpose, first + count, seed)
                     episodes = acting.play(starts[first:])

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.datasets import simulator
+from harness.datasets.places import DatasetError
 from harness.keys import Purpose
 from harness.records import Plan
 from harness.task import ContinuousControl, Environment, OfflineDataset
@@ -72,7 +73,7 @@ class JudgedEnvironment(continuous_control.SteppedEnvironment):
         timing = environment.success_timing
         try:
             made = simulator.make(environment.simulator, success_timing=timing)
-        except gymnasium.error.Error as error:
+        except DatasetError as error:
             raise EnvironmentMismatch(f"{environment.id}: {error}") from error
         _seed_its_own_actions(made.unwrapped)
         self._stream = np.random.get_state()

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from harness.datasets.places import DatasetError
+from harness.datasets.prepare import verify
 from harness.guest_config import replay_buffer_bytes
 from harness.guest_session import GuestSession
 from harness.layout import attempt_directory, dataset_of, read_manifest, read_plan, read_source
@@ -167,8 +169,11 @@ def main(evaluation: Path, run_id: str, attempt: int) -> int:
     """Do one run in this process; the exit status of the worker."""
     manifest, plan = read_manifest(evaluation), read_plan(evaluation)
     run = next(each for each in manifest.runs if each.id == run_id)
+    dataset = dataset_of(evaluation, run.environment)
     bench = Workbench(attempt_directory(evaluation, run_id, attempt))
     try:
+        if dataset is not None:
+            verify(dataset)
         with bench.worker_lock():
             train(
                 manifest,
@@ -178,9 +183,9 @@ def main(evaluation: Path, run_id: str, attempt: int) -> int:
                 read_source(evaluation, manifest),
                 load_backend(manifest.sandbox),
                 bench,
-                dataset_of(evaluation, run.environment),
+                dataset,
             )
-    except (InfrastructureError, SandboxError, OSError) as error:
+    except (InfrastructureError, SandboxError, DatasetError, OSError, ValueError) as error:
         print(f"{run_id}: {error}", file=sys.stderr)
         return EXIT_INFRASTRUCTURE
     return 0

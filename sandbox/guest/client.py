@@ -41,7 +41,8 @@ class TrainingEnvironment:
     """One environment for one learner, from the first step to the last: what all kinds share.
 
     Attributes:
-        constants: the task's numbers by name (`total_timesteps`, `gamma`, ...), as copies.
+        constants: the task's numbers by name (`total_timesteps`, `gamma`, ...), as copies; offline
+            also words and tuples.
         seed: of this run.
         device: where the algorithm's tensors live, "cpu" or "cuda".
         parameter_budget: how many parameters the algorithm may hold, all networks counted.
@@ -53,7 +54,11 @@ class TrainingEnvironment:
     def __init__(self, channel: Line, watchdog: Clock, config: Mapping[str, Any]) -> None:
         self._channel = channel
         self._watchdog = watchdog
-        self.constants: dict[str, int | float] = dict(config["constants"])
+        self.constants: dict[str, Any] = {
+            # JSON knows lists alone, which could be changed.
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in config["constants"].items()
+        }
         self.seed: int = config["seed"]
         self.device: str = config["device"]
         self.parameter_budget: int = config["parameter_budget"]

@@ -231,7 +231,7 @@ def _second_evaluation(report: Report) -> str:
 
 
 def _is_offline(report: Report) -> bool:
-    return any(run.data is not None for run in report.runs)
+    return bool(report.manifest.datasets) or any(run.data for run in report.runs)
 
 
 def _mean(report: Report) -> str:
