@@ -376,6 +376,18 @@ def test_a_learner_cannot_write_to_its_data(tmp_path: Path, data: Ready) -> None
     assert hashlib.sha256(theirs.read_bytes()).hexdigest() == before
 
 
+def test_nothing_that_a_learner_sees_of_its_data_names_them(tmp_path: Path, data: Ready) -> None:
+    looks = f"""
+import os
+
+told = open("/proc/self/mountinfo").read() + str(dict(os.environ)) + open("/proc/self/cmdline").read()
+assert "/run/data" in told
+assert not [name for name in ("maze", "cube", "navigate", "ogbench") if name in told.lower()], told
+{STANDS_STILL}"""
+    training, _ = trained(unchecked(looks, TASK), profile(), tmp_path, task=TASK, dataset=data.path)
+    assert training.verdict is None, training.verdict
+
+
 TWICE = """
 once = DatasetEnvironment.draw
 
