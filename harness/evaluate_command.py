@@ -12,7 +12,7 @@ from rich.text import Text
 
 from harness import references
 from harness.cli import ExitStatus
-from harness.datasets.places import DatasetError, command
+from harness.datasets.places import DEFAULT_ROOT, DatasetError, command
 from harness.datasets.prepare import Ready, ready
 from harness.estimate import Estimate, TooSmall, estimate
 from harness.evaluation import Busy, Evaluation, begin
@@ -59,7 +59,7 @@ class Request(NamedTuple):
     stock: bool
     store_root: Path
     board_root: Path
-    datasets_root: Path
+    datasets_root: Path = DEFAULT_ROOT
     """Where the data of an offline task are."""
     heldout_option: str = ""
     """As it was typed, for advice."""

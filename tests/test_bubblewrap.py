@@ -1208,5 +1208,5 @@ def test_a_nul_byte_in_a_variable_is_refused(tmp_path: Path, channel: Path) -> N
 
 
 def test_options_that_must_come_last_come_last() -> None:
-    listed = list(bubblewrap_options.file_system(Path("/tmp"), ROOMY, None))
+    listed = list(bubblewrap_options.file_system(Path("/tmp"), None, ROOMY, None))
     assert listed.index("/proc") < listed.index("/tmp") < listed.index("/code")

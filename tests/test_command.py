@@ -289,7 +289,7 @@ def test_a_run_outside_the_sandbox_is_refused_before_its_replay_buffer_is_alloca
     monkeypatch.setattr(machine, "available_memory_bytes", lambda: 6 << 30)
     check_room(4 << 30)
     with pytest.raises(
-        TooSmall, match=r"replay buffer alone is 6\.8 GiB\); 6\.0 GiB are available"
+        TooSmall, match=r"replay buffer or dataset alone is 6\.8 GiB\); 6\.0 GiB are available"
     ):
         check_room(7_286_255_370)
 

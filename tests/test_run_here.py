@@ -95,7 +95,7 @@ def test_what_eval_would_refuse_is_said_and_runs_all_the_same(tmp_path: Path) ->
     ("settings", "words"),
     [
         (["SEED=1"], "say which environment"),
-        (["ENV=Hoper-v4"], "no task has an environment 'Hoper-v4'; there are: HalfCheetah-v4"),
+        (["ENV=Hoper-v4"], "no task has an environment 'Hoper-v4'; there are: antmaze-large"),
         ([f"ENV={PENDULUM}", "STEPS=0"], "STEPS=0: a whole number from 1 on"),
         ([f"ENV={PENDULUM}", "SEED=-1"], "SEED=-1: a whole number from 0 on"),
         ([f"ENV={PENDULUM}", "SEED=x"], "SEED=x"),

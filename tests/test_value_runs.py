@@ -167,10 +167,10 @@ def test_an_actor_that_fails_in_the_second_evaluation_alone_has_no_score(tmp_pat
     small = profile(total_timesteps=40, learning_starts=30, eval_freq=40)
     score = Evaluator._score
 
-    def fails(self, run, bench, step, artefact, purpose, count):
+    def fails(self, run, bench, step, artefact, purpose, count, first=0):
         if purpose == "second":
             artefact = b"M" + b"no pickle"
-        return score(self, run, bench, step, artefact, purpose, count)
+        return score(self, run, bench, step, artefact, purpose, count, first)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Evaluator, "_score", fails)
