@@ -9,6 +9,7 @@ import torch
 from scipy import stats
 from torch import nn
 
+from sandbox.guest import numerics
 from sandbox.guest.networks import MLP, GaussianActor, Value, VectorFieldActor
 from sandbox.guest.parameters import check_budget
 from sandbox.guest.policy import WHOLE_MODULE, export_policy, load_policy
@@ -22,6 +23,7 @@ HIDDEN = (512, 512, 512, 512)
 def _seeded_and_as_in_a_guest():
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
+    numerics.install({})  # whatever another test of this process has left
     torch.manual_seed(0)
     yield
     torch.set_num_threads(threads)
