@@ -4,6 +4,7 @@ import csv
 import hashlib
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ from harness.training.run import EXIT_INFRASTRUCTURE
 from harness.training.run import main as worker
 from harness.training.workbench import Damaged, Workbench
 from harness.verdict import InfrastructureError
+from sandbox.guest import numerics
 from sandbox.wire import Frame, Kind
 from tests.builders import manifest, record
 from tests.support import KEY, accepted, conditions, evaluated_here, touchstone, trained, unchecked
@@ -340,7 +342,10 @@ def test_training_is_the_same_bits_in_the_sandbox_and_in_one_process(
     _, bench, _ = several
     short = profile(total_timesteps=4, eval_freq=2)
     bare = BareRun(task(), short, maze(), 42, TUNED, data.path)
-    bare.train(accept(task(), FQL).source.decode(), lambda line: None)
+    try:
+        bare.train(accept(task(), FQL).source.decode(), lambda line: None)
+    finally:
+        numerics.install({})  # this process's, as the next test expects them
     assert bare.policy == bench.read_export(4)
 
 
@@ -504,20 +509,19 @@ def test_an_estimate_counts_the_meshes_of_robot_arms(tmp_path: Path) -> None:
 # --- as a user sees it ----------------------------------------------------------------------------
 
 
+def smoke(tmp_path: Path, datasets: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    """`touchstone eval` of FQL in `smoke`, with a store of its own."""
+    store = tmp_path / "store"
+    return touchstone(
+        *("eval", TASK, FQL, "--profile", "smoke"),
+        *("--store", store, "--datasets", datasets, *more),
+    )
+
+
 def test_eval_without_data_says_which_files_are_missing_and_what_makes_them(
     tmp_path: Path,
 ) -> None:
-    done = touchstone(
-        "eval",
-        TASK,
-        FQL,
-        "--profile",
-        "smoke",
-        "--store",
-        tmp_path / "store",
-        "--datasets",
-        tmp_path / "nothing",
-    )
+    done = smoke(tmp_path, tmp_path / "nothing")
     assert done.returncode == 5
     assert "pointmaze-medium-navigate-v0.npz" in done.stderr
     assert "make datasets TASK=rl-offline-policy PROFILE=smoke" in done.stderr
@@ -525,17 +529,7 @@ def test_eval_without_data_says_which_files_are_missing_and_what_makes_them(
 
 
 def test_smoke_runs_on_data_made_here_and_its_report_says_so(tmp_path: Path, root: Path) -> None:
-    done = touchstone(
-        "eval",
-        TASK,
-        FQL,
-        "--profile",
-        "smoke",
-        "--store",
-        tmp_path / "store",
-        "--datasets",
-        root,
-    )
+    done = smoke(tmp_path, root)
     assert done.returncode == 0, done.stderr
     [report] = (tmp_path / "store").glob("*/*/*/report.md")
     text = report.read_text()
@@ -547,22 +541,9 @@ def test_smoke_runs_on_data_made_here_and_its_report_says_so(tmp_path: Path, roo
     assert digest in text
 
     # What has finished can be read again where the data are gone; nothing else can begin.
-    other = touchstone(
-        *("eval", TASK, FQL, "--profile", "smoke", "--store", tmp_path / "store"),
-        *("--name", "another", "--datasets", tmp_path / "nothing"),
-    )
+    other = smoke(tmp_path, tmp_path / "nothing", "--name", "another")
     assert other.returncode == 5
-    again = touchstone(
-        "eval",
-        TASK,
-        FQL,
-        "--profile",
-        "smoke",
-        "--store",
-        tmp_path / "store",
-        "--datasets",
-        tmp_path / "nothing",
-    )
+    again = smoke(tmp_path, tmp_path / "nothing")
     assert again.returncode == 0, again.stderr
 
 
